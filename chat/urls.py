@@ -1,0 +1,5 @@
+"""Pages of the chat."""
+
+from django.urls import URLPattern, URLResolver
+
+urlpatterns: list[URLPattern | URLResolver] = []
