@@ -152,7 +152,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA cache_size=-16000;",
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-16000;",
     }
 
 REDIS_URL = env.secret("REDIS_URL") or f"unix://{socket_path('kv.sock')}"
@@ -195,6 +195,7 @@ ANSWER_TIMEOUT_S = env.number("ANSWER_TIMEOUT_S", 900, least=1)
 
 # ── money ─────────────────────────────────────────────────────────────────
 USER_MONTHLY_BUDGET_USD = env.number("USER_MONTHLY_BUDGET_USD", 20)
+PLATFORM_MONTHLY_BUDGET_USD = env.number("PLATFORM_MONTHLY_BUDGET_USD", 1000)
 
 # ── the runner ────────────────────────────────────────────────────────────
 RUNNER_MODE = env.choice("RUNNER_MODE", "embedded", ("embedded", "separate"))
