@@ -49,7 +49,7 @@ class OllamaBackend:
             await client.aclose()
 
     async def stream(self, call: ModelCall) -> AsyncGenerator[BackendEvent, None]:
-        """Yield the events of one answer. Raises `UpstreamError`, and `AccessError` if the call may not leave campus."""
+        """Yield the events of one answer. Raises `UpstreamError`; `AccessError` if it may not leave campus."""
         guard_policy(self.tier, call)
         clock = Clock(self._config)
         estimate = _int(call.extra, "prompt_tokens_estimate")

@@ -1,7 +1,8 @@
 """Read Ollama's /api/chat stream from bytes: one JSON object per line. Pure: bytes in, items out.
 
 Source: https://github.com/ollama/ollama/blob/main/docs/api.md#generate-a-chat-completion
-Thinking comes as `message.thinking`, tool calls whole, usage and `done_reason` in the last object, `{"error": ...}` any time.
+Thinking comes as `message.thinking`, tool calls whole, usage and `done_reason` in the last object, `{"error": ...}`
+at any time.
 """
 
 from __future__ import annotations

@@ -58,12 +58,13 @@ class OpenAICompatBackend:
             await client.close()
 
     async def stream(self, call: ModelCall) -> AsyncGenerator[BackendEvent, None]:
-        """Yield the events of one answer. Raises `UpstreamError`, and `AccessError` if the call may not leave campus."""
+        """Yield the events of one answer. Raises `UpstreamError`; `AccessError` if it may not leave campus."""
         guard_policy(self.tier, call)
         if self._client is None:
             await self.warm()
         import openai  # loaded by `warm`; at the top it would slow the start of every process
 
+        foreign: tuple[type[Exception], ...] = (openai.OpenAIError, *NETWORK_ERRORS)
         clock = Clock(self._config)
         reader = OpenAIStreamReader(starts_in_reasoning=call.extra.get("starts_in_reasoning") is True)
         try:
@@ -75,7 +76,7 @@ class OpenAICompatBackend:
                 async with aclosing(read_answer(chunks, reader, clock, self.tier)) as events:
                     async for event in events:
                         yield event
-        except (openai.OpenAIError, *NETWORK_ERRORS) as error:
+        except foreign as error:
             raise from_exception(error, self.tier, began=clock.headers_seen) from error
 
     def _connect(self) -> AsyncOpenAI:

@@ -25,12 +25,13 @@ from stream_site.errors import AccessError, UpstreamTimeout
 
 # A server that said how its answer ended may still send the usage; it is not worth a long wait.
 AFTER_FINISH_S = 5.0
+_ENDED_BADLY: tuple[type[Exception], ...] = (UpstreamTimeout, *NETWORK_ERRORS)
 
 T = TypeVar("T")
 
 
 class StreamReader(Protocol):
-    """What reads one format: `hpc_worker.sse.OpenAIStreamReader`, `routing.backends.ollama_stream.OllamaStreamReader`."""
+    """What reads one format: `OpenAIStreamReader` or `OllamaStreamReader`."""
 
     over: bool
 
@@ -76,16 +77,18 @@ class Clock:
             raise self._too_slow(limit, total=deadline == self._end) from None
 
     def _too_slow(self, limit: float, *, total: bool) -> UpstreamTimeout:
-        partial = {"kept": "What arrived is saved.", "todo": "Continue from here, or try again."}
-        fresh = {"todo": "Try again, or pick another tier."}
-        words = partial if self.piece_seen else fresh
         if total:
-            return UpstreamTimeout(f"{self._server} did not end its answer within {self._limits.total_s:g} s.", **words)
+            words = f"did not end its answer within {self._limits.total_s:g} s"
+        elif self.piece_seen:
+            words = f"stopped in the middle of the answer for {limit:g} s"
+        elif self.headers_seen:
+            words = f"took the question but sent no text within {limit:g} s"
+        else:
+            words = f"did not react to the question within {limit:g} s"
+        kept, todo = "", "Try again, or pick another tier."
         if self.piece_seen:
-            return UpstreamTimeout(f"{self._server} stopped in the middle of the answer for {limit:g} s.", **words)
-        if self.headers_seen:
-            return UpstreamTimeout(f"{self._server} took the question but sent no text within {limit:g} s.", **words)
-        return UpstreamTimeout(f"{self._server} did not react to the question within {limit:g} s.", **words)
+            kept, todo = "What arrived is saved.", "Continue from here, or try again."
+        return UpstreamTimeout(f"{self._server} {words}.", kept=kept, todo=todo)
 
 
 async def read_answer(
@@ -99,7 +102,7 @@ async def read_answer(
     while not reader.over:
         try:
             data = await clock.wait(anext(chunks, None), finished=reader.finish_seen)
-        except (UpstreamTimeout, *NETWORK_ERRORS):
+        except _ENDED_BADLY:
             if not reader.finish_seen:
                 raise
             data = None
