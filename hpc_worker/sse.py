@@ -161,7 +161,8 @@ class OpenAIStreamReader:
         if isinstance(chunk.get("id"), str):
             self._out.generation_id = chunk["id"][:200]
         for choice in choices if isinstance(choices, list) else ():
-            fault = self._choice(choice, items) or fault
+            inner = self._choice(choice, items)
+            fault = fault or inner
         if isinstance(usage, dict) and usage:
             self._out.usage = usage
         if fault and finished:  # the answer is whole; what failed after it is not the reader's business

@@ -1,4 +1,4 @@
-"""Fixtures: the scripted upstream as a process, and its remote control. Listed in `pytest_plugins` of tests/conftest.py."""
+"""Fixtures: the scripted upstream as a process, and its remote control. For `pytest_plugins` of tests/conftest.py."""
 
 from __future__ import annotations
 

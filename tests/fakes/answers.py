@@ -1,4 +1,4 @@
-"""What the scripted upstream answers when it has no script: a short deterministic text, in the form that was asked for."""
+"""What the scripted upstream answers when it has no script: a short deterministic text, in the form asked for."""
 
 from __future__ import annotations
 

@@ -2,19 +2,19 @@
 
 Prints `{"port": N}` on its first line. Speaks HTTP/1.1 over raw sockets, so it can write any bytes at any split.
 
-| request                            | answer                                                                        |
-|------------------------------------|-------------------------------------------------------------------------------|
-| `POST /_script`                    | sets a script: `{"steps": [...], "model": name or null, "times": n or null}`   |
-| `GET /_log`                        | `{"now": t, "requests": [...]}`; times are `time.monotonic()`                   |
-| `POST /_reset`                     | forgets scripts and log                                                        |
-| `POST /v1/chat/completions`, `/api/chat` | plays the script for the request's `model`, else the next script without a model, else answers |
+| request                                    | answer                                                                  |
+|--------------------------------------------|-------------------------------------------------------------------------|
+| `POST /_script`                            | sets `{"steps": [...], "model": name or null, "times": n or null}`      |
+| `GET /_log`                                | `{"now": t, "requests": [...]}`; times are `time.monotonic()`           |
+| `POST /_reset`                             | forgets scripts and log                                                 |
+| `POST /v1/chat/completions`, `/api/chat`   | plays the script for its `model`, else the next without, else answers   |
 | `GET /v1/models`, `/api/tags`, `/api/version`, `/health` | as the real ones                                          |
 
 Steps: `{"begin": {"status", "headers"}}` (else 200 at the first write), `{"send": text}`, `{"send_hex": hex}`,
 `{"bytewise": text}` (one write per byte), `{"comment": text}`, `{"big": {"before", "char", "size", "after"}}`,
 `{"tokens": {"format", "count", "rate", "prefill_s"}}`, `{"sleep": s}`, `{"hang": true}` (until the client leaves),
-`{"status": n, "headers": {}, "body": text or JSON}` (a whole answer), `{"cut": true}` (TCP reset), `{"drop": true}` (TCP
-end without the end of the body). After the last step the body ends as it should.
+`{"status": n, "headers": {}, "body": text or JSON}` (a whole answer), `{"cut": true}` (TCP reset), `{"drop": true}`
+(TCP end without the end of the body). After the last step the body ends as it should.
 """
 
 from __future__ import annotations
