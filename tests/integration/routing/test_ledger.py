@@ -54,7 +54,9 @@ def test_reserve_holds_in_both_budgets(alice: User, new_call: NewCall) -> None:
     assert sorted(line.budget_ids) == sorted(Budget.objects.values_list("pk", flat=True))
 
 
-def test_reserving_nothing_touches_nothing(new_call: NewCall, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+def test_reserving_nothing_touches_nothing(
+    new_call: NewCall, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
     call = new_call()
     with django_assert_num_queries(2):  # the savepoint
         ledger.reserve(call=call, upper_micro=0)
