@@ -154,6 +154,8 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-16000;",
     }
+    # Tests get a file too: locks of a database in memory are other locks, and other processes cannot open it.
+    DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3")}
 
 REDIS_URL = env.secret("REDIS_URL") or f"unix://{socket_path('kv.sock')}"
 CHANNEL_LAYERS = {
