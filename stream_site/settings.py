@@ -115,6 +115,7 @@ TEMPLATES = [
 
 STATIC_URL = "static/"
 STATIC_ROOT = env.text("STREAM_STATIC_ROOT", str(VAR_DIR / "static"))
+SERVE_STATIC = env.flag("STREAM_SERVE_STATIC", default=DEMO)
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
