@@ -87,9 +87,9 @@ def model_server(site: Site, port: int, key: str) -> Child:
     return Child("model", argv, env={"MODEL_SERVER_API_KEY": key}, ready=ready, stop_stage=BACK)
 
 
-def site_children(site: Site, env: Mapping[str, str]) -> tuple[Child, ...]:
-    """Return the processes that run the site's own code: web, worker, beat."""
-    return (web(site, env), celery_worker(site, env), celery_beat(site, env))
+def background_children(site: Site, env: Mapping[str, str]) -> tuple[Child, ...]:
+    """Return the processes that nobody waits for. They start after the web server, which needs the processor first."""
+    return (celery_worker(site, env), celery_beat(site, env))
 
 
 def web(site: Site, env: Mapping[str, str]) -> Child:

@@ -99,8 +99,10 @@ async def _start(site: specs.Site, children: Children, tasks: asyncio.TaskGroup,
     password = demo_password(site.var_dir)
     await asyncio.to_thread(_prepare_database, password)
     env = specs.site_environment(site, tier.model, os.environ)
-    waiting += [await start(child) for child in specs.site_children(site, env)]
+    waiting.append(await start(specs.web(site, env)))
     await asyncio.gather(*(until_ready(running) for running in waiting))
+    for child in specs.background_children(site, env):
+        await start(child)
     say(f"\nSTREAM runs at {site.url}")
     say(f"  sign in     user {DEMO_USER}, password {password}")
     say(f"  local tier  {tier.words}")
