@@ -60,7 +60,6 @@ SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
 INSTALLED_APPS = [
-    "daphne",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -115,6 +114,7 @@ TEMPLATES = [
 
 STATIC_URL = "static/"
 STATIC_ROOT = env.text("STREAM_STATIC_ROOT", str(VAR_DIR / "static"))
+SERVE_STATIC = env.flag("STREAM_SERVE_STATIC", default=DEMO)
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
