@@ -154,6 +154,12 @@ class Engine:
     def answer(self, request: AnswerRequest, purse: Purse) -> Answering:
         return Answering(self, request, purse)
 
+    async def warm(self) -> None:
+        """Load the judge's weights and the clients' libraries: seconds of work that no question should wait for."""
+        await asyncio.to_thread(self.judge.judge, JudgeInput(text="Is the engine warm?"))
+        for backend in self.backends.values():
+            await backend.warm()
+
     async def close(self) -> None:
         for backend in self.backends.values():
             await backend.close()

@@ -30,6 +30,13 @@ def embedded_runner() -> Runner | None:
     return held[0]
 
 
+async def start_embedded_runner() -> None:
+    """Start the runner with the process, and make its slow parts ready before the first question comes."""
+    runner = embedded_runner()
+    if runner is not None:
+        await runner.engine.warm()
+
+
 async def stop_embedded_runner() -> None:
     """Drain and end the runner of this loop, if there is one."""
     held = _runners.pop(asyncio.get_running_loop(), None)
