@@ -1,0 +1,104 @@
+/** The turns of the open conversation and the events applied to them. Pure: no DOM, no socket. @module */
+
+/** @import { LiveTurn, Turn, TurnEvent } from './types' */
+
+/** @typedef {'applied' | 'old' | 'gap' | 'unknown'} Applied */
+
+const WATCH_LIMIT = 50;
+
+/** A turn that has not ended starts at event 0: the events rebuild its text, so nothing can be missing or twice. @param {Turn} turn @returns {LiveTurn} */
+function fresh(turn) {
+  const ended = turn.state === 'ended';
+  return { ...turn, answer: ended ? turn.answer : '', reasoning: ended ? turn.reasoning : '', seen: ended ? turn.events_end : 0, step: null, fallback: null };
+}
+
+export class Store {
+  /** @param {Turn[]} turns */
+  constructor(turns) {
+    /** @type {Map<string, LiveTurn>} */
+    this.turns = new Map(turns.map((turn) => [turn.id, fresh(turn)]));
+  }
+
+  /** Take over what the server says of a turn. Text that is arriving is kept. @param {Turn} turn @returns {LiveTurn} */
+  merge(turn) {
+    const known = this.turns.get(turn.id);
+    const next = fresh(turn);
+    if (known) {
+      next.fallback = known.fallback;
+      if (turn.state !== 'ended') {
+        if (known.state === 'ended') return known;
+        Object.assign(next, { answer: known.answer, reasoning: known.reasoning, seen: known.seen, step: known.step, route: known.route ?? next.route, tier: known.tier || next.tier, model: known.model || next.model, model_label: known.model_label || next.model_label });
+      } else {
+        next.seen = Math.max(known.seen, next.seen);
+      }
+    }
+    this.turns.set(turn.id, next);
+    return next;
+  }
+
+  /** Apply one event, in order and once. @param {TurnEvent} event @returns {Applied} */
+  apply(event) {
+    const id = typeof event.turn === 'string' ? event.turn : /** @type {Turn} */ (event.turn).id;
+    const turn = this.turns.get(id);
+    if (!turn) return 'unknown';
+    if (event.seq <= turn.seen) return 'old';
+    if (event.seq > turn.seen + 1) return 'gap';
+    turn.seen = event.seq;
+    this.#change(turn, event);
+    return 'applied';
+  }
+
+  /** @param {LiveTurn} turn @param {TurnEvent} event */
+  #change(turn, event) {
+    if (turn.state === 'queued') turn.state = 'running';
+    switch (event.kind) {
+      case 'route':
+        turn.route = event.route;
+        break;
+      case 'attempt':
+        if (!turn.answer) turn.reasoning = '';
+        Object.assign(turn, { attempts: event.attempt, tier: event.tier, model: event.model, model_label: event.model_label, step: null });
+        break;
+      case 'state':
+        turn.step = { state: event.state, detail: event.detail };
+        break;
+      case 'delta':
+        turn.answer += event.text;
+        break;
+      case 'reasoning':
+        turn.reasoning += event.text;
+        break;
+      case 'fallback':
+        turn.fallback = { from: event.from, to: event.to, why: event.why };
+        break;
+      case 'done':
+        this.#end(turn, event);
+        break;
+    }
+  }
+
+  /** @param {LiveTurn} turn @param {Extract<TurnEvent, { kind: 'done' }>} event */
+  #end(turn, event) {
+    const whole = /** @type {unknown} */ (event.turn);
+    if (whole && typeof whole === 'object') {
+      Object.assign(turn, whole, { seen: event.seq });
+    } else {
+      Object.assign(turn, { outcome: event.outcome, error: event.error });
+    }
+    turn.state = 'ended';
+    turn.step = null;
+    turn.error ??= event.error ?? null;
+  }
+
+  /** Return the turn that has not ended, the newest first. @returns {LiveTurn | undefined} */
+  running() {
+    return [...this.turns.values()].reverse().find((turn) => turn.state !== 'ended');
+  }
+
+  /** Return what `watch` says: turns that have not ended first, then the newest, within the protocol's limit. @returns {Record<string, number>} */
+  watched() {
+    const all = [...this.turns.values()].reverse();
+    const chosen = [...all.filter((t) => t.state !== 'ended'), ...all.filter((t) => t.state === 'ended')].slice(0, WATCH_LIMIT);
+    return Object.fromEntries(chosen.map((turn) => [turn.id, turn.seen]));
+  }
+}
