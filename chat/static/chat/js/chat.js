@@ -13,7 +13,7 @@ import { startPopovers } from './popovers.js';
 import { Search } from './search.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
-import { Store } from './store.js';
+import { Store, turnId } from './store.js';
 import { cycleTheme } from './theme.js';
 import { startWhy } from './why.js';
 
@@ -119,7 +119,7 @@ class ChatPage {
   /** What is shown until the server has accepted a question. @param {string} id @param {string} question @param {TierChoice} tier @param {string} model @returns {LiveTurn} */
   draft(id, question, tier, model) {
     const last = this.log.last()?.position ?? 0;
-    return { id, conversation: this.id, client_id: id, position: last + 1, version: 1, continues: null, question, tier_choice: tier, model_choice: model, state: 'queued', outcome: '', answer: '', reasoning: '', error: null, route: null, tier: '', model: '', model_label: '', attempts: 0, tokens_in: 0, tokens_out: 0, tokens_estimated: false, cost_micro: 0, first_text_ms: null, total_ms: null, events_end: 0, created_at: new Date().toISOString(), ended_at: null, seen: 0, step: null, fallback: null };
+    return { id, conversation: this.id, client_id: id, position: last + 1, version: 1, continues: null, question, tier_choice: tier, model_choice: model, state: 'queued', outcome: '', answer: '', reasoning: '', error: null, route: null, tier: '', model: '', model_label: '', attempts: 0, tokens_in: 0, tokens_out: 0, tokens_estimated: false, cost_micro: 0, first_text_ms: null, total_ms: null, events_end: 0, created_at: new Date().toISOString(), ended_at: null, seen: 0, fence: 0, step: null, fallback: null };
   }
 
   /** @param {LiveTurn} turn @param {TierChoice} tier @param {string} model */
@@ -194,8 +194,7 @@ class ChatPage {
 
   /** @param {TurnEvent} event */
   applied(event) {
-    const id = typeof event.turn === 'string' ? event.turn : /** @type {Turn} */ (event.turn).id;
-    const turn = this.store.turns.get(id);
+    const turn = this.store.turns.get(turnId(event));
     if (!turn) return;
     this.log.touch(turn);
     this.announce(turn, event);

@@ -1,5 +1,6 @@
 /** Questions on their way: sent once under one id, sent again under the same id after a lost link, acknowledged events. @module */
 import { Link } from './socket.js';
+import { turnId } from './store.js';
 
 /** @import { ErrorWords, ServerMessage, Turn, TurnEvent } from './types' */
 /** @import { LinkState } from './socket.js' */
@@ -53,7 +54,7 @@ export class Session {
     const conversation = this.events.conversation();
     if (!conversation) return;
     this.watchedAt = performance.now();
-    this.link.send({ t: 'watch', conversation, turns: this.store.watched() });
+    this.link.send({ t: 'watch', conversation, ...this.store.watched() });
   }
 
   /** Ask for what is missing, but not once per stray event. */
@@ -105,8 +106,7 @@ export class Session {
 
   /** @param {TurnEvent} event */
   #acknowledge(event) {
-    const turn = typeof event.turn === 'string' ? event.turn : /** @type {Turn} */ (event.turn).id;
-    this.acks.set(turn, event.seq);
+    this.acks.set(turnId(event), event.seq);
     this.unacked += 1;
     if (this.unacked >= ACK_EVERY) this.#flush();
     else this.ackTimer ??= setTimeout(() => this.#flush(), ACK_DELAY_MS);

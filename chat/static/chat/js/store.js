@@ -9,8 +9,11 @@ const WATCH_LIMIT = 50;
 /** A turn that has not ended starts at event 0: the events rebuild its text, so nothing can be missing or twice. @param {Turn} turn @returns {LiveTurn} */
 function fresh(turn) {
   const ended = turn.state === 'ended';
-  return { ...turn, answer: ended ? turn.answer : '', reasoning: ended ? turn.reasoning : '', seen: ended ? turn.events_end : 0, step: null, fallback: null };
+  return { ...turn, answer: ended ? turn.answer : '', reasoning: ended ? turn.reasoning : '', seen: ended ? turn.events_end : 0, fence: 0, step: null, fallback: null };
 }
+
+/** Return the id of the turn that `event` belongs to. @param {TurnEvent} event */
+export const turnId = (event) => (typeof event.turn === 'string' ? event.turn : event.turn.id);
 
 export class Store {
   /** @param {Turn[]} turns */
@@ -27,7 +30,7 @@ export class Store {
       next.fallback = known.fallback;
       if (turn.state !== 'ended') {
         if (known.state === 'ended') return known;
-        Object.assign(next, { answer: known.answer, reasoning: known.reasoning, seen: known.seen, step: known.step, route: known.route ?? next.route, tier: known.tier || next.tier, model: known.model || next.model, model_label: known.model_label || next.model_label });
+        Object.assign(next, { answer: known.answer, reasoning: known.reasoning, seen: known.seen, fence: known.fence, step: known.step, route: known.route ?? next.route, tier: known.tier || next.tier, model: known.model || next.model, model_label: known.model_label || next.model_label });
       } else {
         next.seen = Math.max(known.seen, next.seen);
       }
@@ -38,11 +41,18 @@ export class Store {
 
   /** Apply one event, in order and once. @param {TurnEvent} event @returns {Applied} */
   apply(event) {
-    const id = typeof event.turn === 'string' ? event.turn : /** @type {Turn} */ (event.turn).id;
-    const turn = this.turns.get(id);
+    const turn = this.turns.get(turnId(event));
     if (!turn) return 'unknown';
-    if (event.seq <= turn.seen) return 'old';
-    if (event.seq > turn.seen + 1) return 'gap';
+    if (turn.state === 'ended' || event.fence < turn.fence) return 'old';
+    if (event.fence > turn.fence) {
+      // Another runner took the turn over and starts it again.
+      if (turn.fence) Object.assign(turn, { seen: 0, answer: '', reasoning: '', step: null, fallback: null });
+      turn.fence = event.fence;
+    }
+    if (event.kind !== 'done') {
+      if (event.seq <= turn.seen) return 'old';
+      if (event.seq > turn.seen + 1) return 'gap';
+    }
     turn.seen = event.seq;
     this.#change(turn, event);
     return 'applied';
@@ -79,12 +89,8 @@ export class Store {
 
   /** @param {LiveTurn} turn @param {Extract<TurnEvent, { kind: 'done' }>} event */
   #end(turn, event) {
-    const whole = /** @type {unknown} */ (event.turn);
-    if (whole && typeof whole === 'object') {
-      Object.assign(turn, whole, { seen: event.seq });
-    } else {
-      Object.assign(turn, { outcome: event.outcome, error: event.error });
-    }
+    if (typeof event.turn === 'object') Object.assign(turn, event.turn);
+    turn.outcome = event.outcome;
     turn.state = 'ended';
     turn.step = null;
     turn.error ??= event.error ?? null;
@@ -95,10 +101,11 @@ export class Store {
     return [...this.turns.values()].reverse().find((turn) => turn.state !== 'ended');
   }
 
-  /** Return what `watch` says: turns that have not ended first, then the newest, within the protocol's limit. @returns {Record<string, number>} */
+  /** Return what `watch` says: how far each turn that is being answered has come, and when the newest one was made. */
   watched() {
-    const all = [...this.turns.values()].reverse();
-    const chosen = [...all.filter((t) => t.state !== 'ended'), ...all.filter((t) => t.state === 'ended')].slice(0, WATCH_LIMIT);
-    return Object.fromEntries(chosen.map((turn) => [turn.id, turn.seen]));
+    const all = [...this.turns.values()];
+    const active = all.filter((turn) => turn.state !== 'ended').slice(-WATCH_LIMIT);
+    const after = all.reduce((/** @type {string | null} */ newest, turn) => (newest && newest > turn.created_at ? newest : turn.created_at), null);
+    return { turns: Object.fromEntries(active.map((turn) => [turn.id, turn.seen])), after };
   }
 }

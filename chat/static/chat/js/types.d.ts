@@ -85,19 +85,22 @@ export interface Fallback {
 export interface LiveTurn extends Turn {
   /** The last event applied. */
   seen: number;
+  /** Grows when another runner takes the turn over. */
+  fence: number;
   /** The step on the way to the first text, in the server's words. */
   step: { state: string; detail: string } | null;
   fallback: Fallback | null;
 }
 
-export type TurnEvent = { t: 'event'; turn: string; seq: number } & (
+/** In `done` the field `turn` is the whole turn, in every other kind its id. */
+export type TurnEvent = { t: 'event'; turn: string | Turn; fence: number; seq: number } & (
   | { kind: 'route'; route: Route }
   | { kind: 'attempt'; attempt: number; tier: TierName; model: string; model_label: string }
   | { kind: 'state'; state: string; detail: string }
   | { kind: 'delta'; text: string }
   | { kind: 'reasoning'; text: string }
   | { kind: 'fallback'; from: TierName; to: TierName; why: string }
-  | { kind: 'done'; outcome: Outcome; turn_dict?: Turn; error: ErrorWords | null }
+  | { kind: 'done'; outcome: Outcome; error: ErrorWords | null }
 );
 
 export interface ConversationChanged {
