@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -243,6 +244,23 @@ async def test_a_hang_is_ended_in_time_with_words_for_its_place(
     assert words in error.happened
     assert text_of(events) == ("half" if place == "middle" else "")
     await asyncio.to_thread(upstream.wait_for, "disconnected", timeout_s=1)
+
+
+async def test_a_connection_that_is_never_made_is_given_up_in_time(dialect: Dialect, make: Make) -> None:
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)  # one waiting connection fills the queue; the kernel then lets others wait
+        for waiting in (first, second):
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        port = full.getsockname()[1]
+        backend = make(base_url=f"http://127.0.0.1:{port}/v1", timeouts=Timeouts(connect_s=0.3, first_byte_s=20))
+        await backend.warm()
+        began = time.monotonic()
+        _, error = await collect_until_error(backend.stream(call()))
+    assert 0.25 < time.monotonic() - began < 5
+    assert isinstance(error, UpstreamTimeout)
+    assert "could not be reached in time" in error.happened
 
 
 async def test_the_whole_answer_has_a_limit_that_no_trickle_extends(

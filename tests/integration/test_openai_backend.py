@@ -13,7 +13,7 @@ import pytest
 from routing.backends.config import BackendConfig, Timeouts
 from routing.backends.openai_compat import OpenAICompatBackend
 from routing.types import Finish, ReasoningDelta, Tier, ToolDelta, Usage, UsageReport
-from stream_site.errors import StreamBroken, UpstreamTimeout
+from stream_site.errors import StreamBroken
 from tests.fakes import scripts
 from tests.fakes.formats import chunk
 from tests.fakes.scripts import events as sse_events
@@ -58,13 +58,15 @@ async def test_extra_headers_are_sent_and_the_environment_of_the_library_is_not(
 ) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_BASE_URL", "OPENAI_ADMIN_KEY"):
         monkeypatch.setenv(name, "sk-meant-for-another")
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Leak: sk-meant-for-another")
-    await body_sent(upstream, api_key="", extra_headers={"X-Title": "STREAM"})
-    headers = upstream.last()["headers"]
-    assert headers["x-title"] == "STREAM"
-    assert "authorization" not in headers
-    assert headers["accept-encoding"] == "identity"
-    assert not [value for value in headers.values() if "another" in value]
+    leak = "sk-meant-for-another"
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"X-Leak: {leak}\nAuthorization: Bearer {leak}")
+    for key in ("", "sk-ours"):
+        await body_sent(upstream, api_key=key, extra_headers={"X-Title": "STREAM"})
+        headers = upstream.last()["headers"]
+        assert headers["x-title"] == "STREAM"
+        assert headers.get("authorization") == (f"Bearer {key}" if key else None)
+        assert headers["accept-encoding"] == "identity"
+        assert not [value for value in headers.values() if "another" in value]
 
 
 async def test_openrouters_cost_and_details_are_reported_exactly(
@@ -143,18 +145,6 @@ async def test_an_answer_in_one_piece_is_read_too(upstream: UpstreamControl, bac
     events = await collect(backend.stream(call()))
     assert text_of(events) == "whole"
     assert events[1:] == [UsageReport(Usage(3, 1, cost_micro=1, generation_id="gen-1")), Finish("stop")]
-
-
-async def test_a_connection_that_is_never_made_times_out_in_words() -> None:
-    # 192.0.2.0/24 is reserved for documentation (RFC 5737): a black hole, or refused at once by the network.
-    made = OpenAICompatBackend(
-        BackendConfig(tier=Tier.CLOUD, base_url="http://127.0.0.1:9/v1", timeouts=Timeouts(connect_s=0.0001))
-    )
-    await made.warm()
-    _, error = await collect_until_error(made.stream(call()))
-    assert error is None or "cloud provider" in error.happened
-    assert not isinstance(error, UpstreamTimeout) or "in time" in error.happened
-    await made.close()
 
 
 def test_the_client_library_is_loaded_only_when_it_is_needed() -> None:

@@ -14,6 +14,7 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai import _exceptions
 
 from hpc_worker.sse import Fault
 from routing.backends import errors_map
@@ -76,7 +77,7 @@ OPENAI: dict[str, tuple[openai.OpenAIError, type[UpstreamError]]] = {
     "APIResponseValidationError": (openai.APIResponseValidationError(response(200), None), UpstreamError),
     "BadRequestError": (openai.BadRequestError("x", response=response(400), body=None), UpstreamRefused),
     "AuthenticationError": (openai.AuthenticationError("x", response=response(401), body=None), UpstreamAuthError),
-    "OAuthError": (openai.OAuthError(response=response(401), body=None), UpstreamAuthError),
+    "OAuthError": (_exceptions.OAuthError(response=response(401), body=None), UpstreamAuthError),
     "PermissionDeniedError": (openai.PermissionDeniedError("x", response=response(403), body=None), UpstreamAuthError),
     "NotFoundError": (openai.NotFoundError("x", response=response(404), body=None), UpstreamRefused),
     "ConflictError": (openai.ConflictError("x", response=response(409), body=None), UpstreamRefused),
@@ -87,9 +88,12 @@ OPENAI: dict[str, tuple[openai.OpenAIError, type[UpstreamError]]] = {
     "RateLimitError": (openai.RateLimitError("x", response=response(429), body=None), UpstreamBusy),
     "InternalServerError": (openai.InternalServerError("x", response=response(500), body=None), UpstreamBusy),
     "ContentFilterFinishReasonError": (openai.ContentFilterFinishReasonError(), UpstreamError),
-    "SubjectTokenProviderError": (openai.SubjectTokenProviderError("x"), UpstreamError),
-    "WebSocketConnectionClosedError": (openai.WebSocketConnectionClosedError("x", unsent_messages=[]), UpstreamError),
-    "WebSocketQueueFullError": (openai.WebSocketQueueFullError("x"), UpstreamError),
+    "SubjectTokenProviderError": (_exceptions.SubjectTokenProviderError("x"), UpstreamError),
+    "WebSocketConnectionClosedError": (
+        _exceptions.WebSocketConnectionClosedError("x", unsent_messages=[]),
+        UpstreamError,
+    ),
+    "WebSocketQueueFullError": (_exceptions.WebSocketQueueFullError("x"), UpstreamError),
 }
 # These need a whole completion to be made, or belong to other parts of the API; they inherit what OpenAIError gets.
 OPENAI_INHERITED = {"LengthFinishReasonError"}
@@ -108,7 +112,8 @@ def exceptions_of(module: ModuleType) -> dict[str, type[BaseException]]:
 @pytest.mark.parametrize("module", [httpx, httpx2])
 def test_every_exception_of_httpx_is_caught_and_has_its_own_error(module: ModuleType) -> None:
     classes = exceptions_of(module)
-    assert set(classes) == set(HTTPX)
+    assert set(classes) - {"SSEError"} == set(HTTPX)  # only httpx2 has SSEError, and only for its own reader
+    classes.pop("SSEError", None)
     for name, kind in classes.items():
         assert issubclass(kind, errors_map.NETWORK_ERRORS), name
         error = kind.__new__(kind)
@@ -124,7 +129,7 @@ def test_every_exception_of_httpx_is_caught_and_has_its_own_error(module: Module
 
 
 def test_every_exception_of_openai_is_caught_and_has_its_own_error() -> None:
-    classes = exceptions_of(openai)
+    classes = exceptions_of(_exceptions)
     assert set(classes) == set(OPENAI) | OPENAI_INHERITED | OPENAI_ELSEWHERE
     assert all(issubclass(classes[name], openai.OpenAIError) for name in set(OPENAI) | OPENAI_INHERITED)
     for name, (error, expected) in OPENAI.items():
@@ -193,11 +198,12 @@ def test_every_way_to_say_too_long_is_one_error(body: str) -> None:
     ("message", "words"),
     [
         ("", "no reason was given."),
-        ("bad key sk-or-v1-0123456789abcdef.", "bad key [key]"),
+        ("bad key sk-or-v1-0123456789abcdef.", "bad key [key]."),
         ("Authorization: Bearer abc.def", "Authorization: [key]."),
         ("<html><style>a{}</style><b>Bad&nbsp;Gateway</b>\n</html>", "Bad Gateway."),
         ("one\n two\t three!", "one two three!"),
         ("a < b and c > d?", "a < b and c > d?"),
+        ("<p>a<br/>b</p><!-- x -->c", "a b c."),
     ],
 )
 def test_a_servers_message_is_cleaned(message: str, words: str) -> None:
