@@ -16,7 +16,7 @@ from tests.fakes.formats import chunk, ndjson, ollama
 from tests.fakes.scripts import Steps
 from tests.fixtures_upstream import UpstreamControl
 
-QUICK = Timeouts(connect_s=2, first_byte_s=10, between_bytes_s=10, total_s=30)
+QUICK = Timeouts(connect_s=20, first_byte_s=20, between_bytes_s=20, total_s=60)  # generous: tests share machines
 AnyBackend = OpenAICompatBackend | OllamaBackend
 
 
