@@ -1,3 +1,0 @@
-from routing.judge.base import Judge, JudgeInput
-
-__all__ = ["Judge", "JudgeInput"]
