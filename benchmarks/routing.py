@@ -122,7 +122,9 @@ def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
 def main() -> None:
     """Read, judge, report."""
     arguments = parser(__doc__)
-    arguments.add_argument("--data", type=Path, required=True, metavar="FILE", help="JSON Lines with labelled questions")
+    arguments.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="JSON Lines with labelled questions"
+    )
     args = arguments.parse_args()
     rows = read_rows(args.data)
     if args.quick:

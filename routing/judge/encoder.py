@@ -29,9 +29,7 @@ class Encoder:
         options.inter_op_num_threads = 1
         options.enable_cpu_mem_arena = False
         options.log_severity_level = _QUIET
-        self._session = ort.InferenceSession(
-            str(folder / "encoder.onnx"), options, providers=["CPUExecutionProvider"]
-        )
+        self._session = ort.InferenceSession(str(folder / "encoder.onnx"), options, providers=["CPUExecutionProvider"])
 
     def pieces(self, text: str) -> list[int]:
         """Return what of `text` the encoder reads: at most head, tail and two marks."""

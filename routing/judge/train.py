@@ -24,28 +24,17 @@ from sklearn.model_selection import StratifiedGroupKFold
 from routing.judge import features, ngrams
 from routing.judge.classifier import CLASSES, WEIGHTS, Head, describe, softmax
 from routing.judge.encoder import Encoder
+from routing.judge.heldout import DATA, is_held_out, read_rows
 from routing.judge.readers import Corpus, fit_logistic, fit_readers
 from routing.judge.train_context import train_context
 
 SEED = 7
 FOLDS = 5
-HELD_OUT_ONE_IN = 12
-DATA = Path(__file__).parent / "data"
+STACK_STRENGTH = 0.01
 LIKE = 0.5  # cosine of n-gram counts from which two rows count as near-duplicates
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
-
-
-def is_held_out(text: str) -> bool:
-    """Return whether `text` is kept out of training: about one row in twelve, by hash."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % HELD_OUT_ONE_IN == 0
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a JSON Lines file."""
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if line.strip()]
 
 
 def labels(rows: Sequence[dict[str, Any]], key: str = "label") -> Ints:
@@ -92,9 +81,6 @@ def cross_validate(corpus: Corpus, y: Ints, splits: Sequence[tuple[Ints, Ints]])
     return Crossed(scores, probabilities)
 
 
-STACK_STRENGTH = 0.01
-
-
 def calibration_error(probabilities: Floats, y: Ints, bins: int = 10) -> float:
     """Return the expected calibration error (Guo et al. 2017) over `bins` equal bins of confidence."""
     confidence = probabilities.max(axis=1)
@@ -134,7 +120,9 @@ def train_queries(out: Path, data: Path) -> dict[str, Any]:
     arrays = fit_readers(mine, mine_y)
     # Calibrated on kinds of text the readers did not see: people's questions differ from our rows at least as much.
     arrays["stack.w"], arrays["stack.b"] = fit_logistic(unseen.scores, mine_y, strength=STACK_STRENGTH)
-    small = {n: a.astype(np.float16) if n.split(".")[-1] in ("vectors", "axes", "w", "idf") else a for n, a in arrays.items()}
+    small = {
+        n: a.astype(np.float16) if n.split(".")[-1] in ("vectors", "axes", "w", "idf") else a for n, a in arrays.items()
+    }
     np.savez_compressed(out / "classifier.npz", **small)  # type: ignore[arg-type]
     head = Head(small)
     held_p = np.array([head.probabilities(head.scores(corpus.dense[i], corpus.counted[i])) for i in tested])
