@@ -69,8 +69,7 @@ class Head:
         point = np.concatenate([(z[:-size] - a["svm.mean"]) @ a["svm.axes"], z[-size:] * a["svm.feature_gain"]])
         distances = self._vectors_squared - 2 * (a["svm.vectors"] @ point) + point @ point
         kernel = np.exp(-a["svm.gamma"] * np.maximum(distances, 0))
-        scores: Floats = kernel @ a["svm.duals"] + a["svm.b"]
-        return scores
+        return np.asarray(kernel @ a["svm.duals"] + a["svm.b"], dtype=np.float32)
 
     def _ngrams(self, counted: tuple[NDArray[np.int64], Floats]) -> Floats:
         a = self._a

@@ -113,7 +113,8 @@ class ContextRule:
 
     def probabilities(self, values: Floats) -> Floats:
         """Return the calibrated probabilities of the message in its conversation."""
-        return softmax((values - self._mean) / self._scale @ self._w + self._b)
+        scores = (values - self._mean) / self._scale @ self._w + self._b
+        return softmax(np.asarray(scores, dtype=np.float32))
 
 
 def _relative(p: Floats, at: int) -> float:
