@@ -1,3 +1,3 @@
 """Fixtures for all tests."""
 
-pytest_plugins = ["tests.fixtures_upstream"]
+pytest_plugins = ["tests.fixtures_upstream", "tests.fixtures_postgres", "tests.fixtures_site"]

@@ -24,6 +24,10 @@ class Backend(Protocol):
         """Yield the events of one answer. Raises `UpstreamError`."""
         ...
 
+    async def warm(self) -> None:
+        """Do what would slow the first answer down: load libraries, make connections."""
+        ...
+
     async def close(self) -> None:
         """Close pooled connections."""
         ...
