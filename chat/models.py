@@ -17,7 +17,9 @@ class Conversation(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="conversations")
     title = models.CharField(max_length=200)
     title_is_own = models.BooleanField(default=False, help_text="The owner named it; it is not made from the question.")
-    data_policy = models.CharField(max_length=16, choices=[(p.value, p.value) for p in DataPolicy], default=DataPolicy.PUBLIC)
+    data_policy = models.CharField(
+        max_length=16, choices=[(p.value, p.value) for p in DataPolicy], default=DataPolicy.PUBLIC
+    )
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 
@@ -69,7 +71,9 @@ class Turn(models.Model):
     tokens_out = models.PositiveIntegerField(default=0)
     tokens_estimated = models.BooleanField(default=False)
     cost_micro = models.BigIntegerField(default=0, help_text="US micro-dollars, all attempts")
-    first_text_ms = models.PositiveIntegerField(null=True, blank=True, help_text="from acceptance to the first text or reasoning")
+    first_text_ms = models.PositiveIntegerField(
+        null=True, blank=True, help_text="from acceptance to the first text or reasoning"
+    )
     total_ms = models.PositiveIntegerField(null=True, blank=True)
 
     events_end = models.PositiveIntegerField(default=0)

@@ -181,7 +181,9 @@ def _uuid(data: dict[str, Any], name: str) -> uuid.UUID:
 def _tier(data: dict[str, Any]) -> str:
     tier = data.get("tier", "auto")
     if tier not in TIER_CHOICES:
-        raise InputError(f"There is no tier {str(tier)[:40]!r}.", field="tier", todo="Pick Auto, Local, Campus HPC or Cloud.")
+        raise InputError(
+            f"There is no tier {str(tier)[:40]!r}.", field="tier", todo="Pick Auto, Local, Campus HPC or Cloud."
+        )
     return str(tier)
 
 
