@@ -1,5 +1,11 @@
 """Sign in and out."""
 
-from django.urls import URLPattern, URLResolver
+from django.contrib.auth.views import LogoutView
+from django.urls import path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from accounts.views import SignIn
+
+urlpatterns = [
+    path("login", SignIn.as_view(), name="login"),
+    path("logout", LogoutView.as_view(), name="logout"),
+]

@@ -121,3 +121,28 @@ class TurnEvents(models.Model):
 
     def __str__(self) -> str:
         return f"{self.first_seq}-{self.last_seq} of {self.turn_id}"
+
+
+class SearchText(models.Model):
+    """One searchable text: a title, a question or an answer. Kept by `chat.search`, indexed by the database."""
+
+    class Where(models.TextChoices):
+        TITLE = "title"
+        QUESTION = "question"
+        ANSWER = "answer"
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    conversation = models.ForeignKey(Conversation, models.CASCADE, related_name="search_texts")
+    turn = models.ForeignKey(Turn, models.CASCADE, null=True, blank=True, related_name="search_texts")
+    where = models.CharField(max_length=8, choices=Where)
+    text = models.TextField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["conversation", "turn", "where"], name="search_text_once", nulls_distinct=False
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.where} of {self.conversation_id}"

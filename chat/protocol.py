@@ -5,7 +5,7 @@ Browser to server
 | t                  | fields                                                              | answer                                   |
 |--------------------|---------------------------------------------------------------------|------------------------------------------|
 | `ping`             | `at` (any number)                                                   | `pong` with the same `at`                |
-| `watch`            | `conversation`, `turns`: {turn id: last seq seen}                   | `watching`, then missing events, then live |
+| `watch`            | `conversation`, `turns`: {id of a turn being answered: last seq seen}, `after`: `created_at` of the newest turn known, or null | `watching`, `turn.accepted` for each turn the page does not know, then missing events, then live |
 | `turn.start`       | `id` (UUID made by the client, once per send), `conversation` (UUID, may be new), `text`, `tier` (auto, local, hpc, cloud), `model` (name or ""), `campus_only` | `turn.accepted`, or `error` with `for`   |
 | `turn.stop`        | `turn`                                                              | the turn's `done` event                  |
 | `turn.again`       | `id`, `turn`, `tier`, `model`: answer it once more, as a new version | `turn.accepted`                         |
@@ -19,8 +19,8 @@ Server to browser
 | `hello`                | `protocol`, `heartbeat_s`, `user`                                                         |
 | `pong`                 | `at`                                                                                      |
 | `watching`             | `conversation`                                                                            |
-| `turn.accepted`        | `for` (client id), `turn` (a whole turn, see `chat.selectors.turn_dict`), `duplicate`      |
-| `event`                | `turn`, `seq`, `kind` and the kind's fields (below). `seq` starts at 1 and has no gap      |
+| `turn.accepted`        | `for` (client id, or null: started elsewhere), `turn` (see `chat.selectors.turn_dict`), `duplicate` |
+| `event`                | `turn`, `fence`, `seq`, `kind` and the kind's fields (below). `seq` starts at 1 and has no gap. A higher `fence` starts over from 1: forget what came under the lower one |
 | `conversation.changed` | `conversation`, `title`, `updated_at`, `campus_only`, `deleted`                            |
 | `error`                | `for`, `error`: `stream_site.error_shapes.ErrorWords.as_dict`                              |
 
@@ -34,7 +34,7 @@ Kinds of event
 | `delta`     | `text`                                                                                   |
 | `reasoning` | `text`                                                                                   |
 | `fallback`  | `from`, `to`, `why` (words). Before the first visible text only                          |
-| `done`      | `outcome`, `turn`: the whole turn as stored, `error` (words or null). Always the last     |
+| `done`      | `outcome`, `turn`: the whole turn as stored, `error` (words or null). Always the last, and always taken, whatever its `seq`: it replaces what came before |
 
 At most `WINDOW_BYTES` of events are unacknowledged on a socket; the rest waits in the database.
 A socket that sends nothing, not even `ping`, for `IDLE_TIMEOUT_S` is closed with 4408.
@@ -46,6 +46,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from stream_site.errors import InputError
@@ -68,6 +69,7 @@ class Ping:
 class Watch:
     conversation: uuid.UUID
     turns: dict[uuid.UUID, int] = field(default_factory=dict)
+    after: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def parse(raw: str) -> ClientMessage:
             at = data.get("at", 0)
             return Ping(at if isinstance(at, (int, float)) and not isinstance(at, bool) else 0)
         case "watch":
-            return Watch(_uuid(data, "conversation"), _turns(data.get("turns", {})))
+            return Watch(_uuid(data, "conversation"), _turns(data.get("turns", {})), _time(data.get("after")))
         case "turn.start":
             return TurnStart(
                 _uuid(data, "id"),
@@ -198,6 +200,18 @@ def _seq(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
         raise InputError("The page sent a sequence number that is not valid.", field="seq")
     return value
+
+
+def _time(value: object) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.tzinfo is None:
+        raise InputError("The page sent a time that is not valid.", field="after")
+    return parsed
 
 
 def _turns(value: object) -> dict[uuid.UUID, int]:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Any
 
-from chat.models import Turn
+from django.utils import timezone
+
+from accounts.models import User
+from chat.models import Conversation, Turn, TurnEvents, TurnState
+from routing.context import Ask
+from routing.engine import AnswerRequest
+from routing.money import format_usd
+from routing.spend import budget_state
+from routing.types import DataPolicy, Message
+from stream_site.errors import NotFound
 
 
 def turn_dict(turn: Turn) -> dict[str, Any]:
@@ -39,3 +51,128 @@ def turn_dict(turn: Turn) -> dict[str, Any]:
         "created_at": turn.created_at.isoformat(),
         "ended_at": turn.ended_at.isoformat() if turn.ended_at else None,
     }
+
+
+def done_event(turn: Turn) -> dict[str, Any]:
+    """Return the last event of an ended turn, as its runner sent it."""
+    return {
+        "seq": turn.events_end,
+        "kind": "done",
+        "outcome": turn.outcome,
+        "turn": turn_dict(turn),
+        "error": turn.error,
+    }
+
+
+# ── for the runner ────────────────────────────────────────────────────────
+
+
+def answer_request(turn: Turn) -> AnswerRequest:
+    """Return all that the engine needs to answer `turn`: history, data policy, what may be spent. Three queries."""
+    conversation = Conversation.objects.get(id=turn.conversation_id)
+    budget = budget_state(turn.owner_id)
+    partial = Turn.objects.values_list("answer", flat=True).get(id=turn.continues_id) if turn.continues_id else ""
+    return AnswerRequest(
+        turn_id=turn.id,
+        user_id=turn.owner_id,
+        ask=Ask(question=turn.question, history=history_before(turn), partial=partial),
+        tier_choice=turn.tier_choice,
+        model_choice=turn.model_choice,
+        data_policy=DataPolicy(conversation.data_policy),
+        budget_left_micro=budget.left_micro,
+    )
+
+
+def history_before(turn: Turn) -> tuple[Message, ...]:
+    """Return the questions and answers before `turn`: of each question the newest version that has text."""
+    rows = (
+        Turn.objects.filter(conversation_id=turn.conversation_id, position__lt=turn.position)
+        .exclude(answer="")
+        .order_by("position", "version")
+        .values_list("position", "question", "answer")
+    )
+    newest = {position: (question, answer) for position, question, answer in rows}
+    return tuple(
+        message
+        for question, answer in newest.values()
+        for message in (Message("user", question), Message("assistant", answer))
+    )
+
+
+# ── for sockets ───────────────────────────────────────────────────────────
+
+
+def watched_conversation(owner: User, conversation_id: uuid.UUID) -> Conversation | None:
+    """Return the conversation, or None when it is not made yet. Raises `NotFound` when it is another person's."""
+    found = Conversation.objects.filter(id=conversation_id).first()
+    if found is not None and found.owner_id != owner.pk:
+        raise NotFound("There is no such conversation.")
+    return found
+
+
+def turns_to_tell(conversation: Conversation, known: Iterable[uuid.UUID], after: datetime | None) -> list[Turn]:
+    """Return the turns a page does not know: those made after its newest, and those being answered."""
+    turns = conversation.turns.exclude(id__in=list(known))
+    active = turns.exclude(state=TurnState.ENDED)
+    newer = turns.filter(created_at__gt=after) if after else turns.none()
+    return list((active | newer).order_by("position", "version")[:500])
+
+
+def events_after(turn_id: uuid.UUID, seq: int) -> list[dict[str, Any]]:
+    """Return the stored events of a running turn after `seq`, in order."""
+    batches = TurnEvents.objects.filter(turn_id=turn_id, last_seq__gt=seq)
+    return [event for batch in batches for event in batch.events if event["seq"] > seq]
+
+
+def turns_now(turn_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Turn]:
+    return Turn.objects.in_bulk(list(turn_ids))
+
+
+# ── for pages ─────────────────────────────────────────────────────────────
+
+
+def me(user: User) -> dict[str, Any]:
+    """Return the person as the account menu shows them. One query."""
+    budget = budget_state(user.pk)
+    label = f"Cloud {format_usd(budget.spent_micro)} of {format_usd(budget.limit_micro)}"
+    return {"name": user.shown_name, "initials": user.initials, "theme": user.theme, "budget_label": label}
+
+
+def conversation_dict(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": str(conversation.id),
+        "title": conversation.title,
+        "campus_only": conversation.data_policy == DataPolicy.CAMPUS_ONLY,
+    }
+
+
+def conversation_message(conversation: Conversation, *, deleted: bool = False) -> dict[str, Any]:
+    """Return the ring that tells a person's pages of a change."""
+    shown = {"conversation": str(conversation.id), **conversation_dict(conversation)}
+    shown |= {"updated_at": conversation.updated_at.isoformat(), "deleted": deleted}
+    return {"type": "conversation.changed", "conversation": shown}
+
+
+def sidebar_groups(owner: User, most: int = 300) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the newest conversations by age: (heading, conversations). One query."""
+    now = timezone.localtime()
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    bounds = (
+        ("Today", today),
+        ("Yesterday", today - timedelta(days=1)),
+        ("Last 7 days", today - timedelta(days=7)),
+        ("Last 30 days", today - timedelta(days=30)),
+    )
+    groups: dict[str, list[dict[str, Any]]] = {}
+    rows = Conversation.objects.filter(owner=owner).order_by("-updated_at")[:most]
+    for c in rows.values("id", "title", "data_policy", "updated_at"):
+        heading = next((name for name, start in bounds if c["updated_at"] >= start), "Older")
+        groups.setdefault(heading, []).append(
+            {"id": str(c["id"]), "title": c["title"], "campus_only": c["data_policy"] == DataPolicy.CAMPUS_ONLY}
+        )
+    return list(groups.items())
+
+
+def conversation_turns(conversation: Conversation) -> list[dict[str, Any]]:
+    """Return all turns, all versions, in order. One query."""
+    return [turn_dict(turn) for turn in conversation.turns.all()]

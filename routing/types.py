@@ -74,7 +74,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Price:
-    """US micro-dollars per million tokens (1 USD per 1M tokens = 1_000_000). `cached` and `reasoning` default to input and output."""
+    """US micro-dollars per million tokens (1 USD is 1_000_000). `cached`, `reasoning`: as input, output when None."""
 
     input: int = 0
     output: int = 0
@@ -99,6 +99,7 @@ class ModelSpec:
     vision: bool = False
     tools: bool = False
     typical_first_text_s: float = 1.0
+    prompt_limit: int = 0  # most prompt tokens worth sending; 0 means all that the window leaves
     note: str = ""  # e.g. "a real but tiny demonstration model"
 
 
@@ -139,6 +140,7 @@ class RouteDecision:
     candidates: tuple[Candidate, ...]
     fallbacks: tuple[ModelSpec, ...]
     pinned: bool = False
+    dropped_messages: int = 0  # earlier messages that do not fit the chosen model's window
 
     @property
     def tier(self) -> Tier:
@@ -174,6 +176,7 @@ class RouteDecision:
                 for c in self.candidates
             ],
             "fallbacks": [m.tier.value for m in self.fallbacks],
+            "dropped_messages": self.dropped_messages,
         }
 
 

@@ -41,20 +41,22 @@ class ErrorWords:
 
 
 def translate(error: BaseException) -> StreamError:
-    """Return `error` if it is ours, else an `InternalError` in generic words. The original is logged by `words`."""
+    """Return `error` if it is ours, else an `InternalError` in generic words, caused by it: `words` logs the cause."""
     if isinstance(error, StreamError):
         return error
-    return InternalError("The server met an error it did not expect.")
+    internal = InternalError("The server met an error it did not expect.")
+    internal.__cause__ = error
+    return internal
 
 
 def words(error: BaseException) -> ErrorWords:
     """Render `error` as words with a fresh reference; log it once under that reference."""
     ours = translate(error)
     ref = secrets.token_hex(4)
-    if ours is error:
-        log.info("error %s code=%s %s", ref, ours.code, ours.happened)
+    if isinstance(ours, InternalError):
+        log.error("error %s unexpected", ref, exc_info=ours.__cause__ or ours)
     else:
-        log.error("error %s unexpected", ref, exc_info=error)
+        log.info("error %s code=%s %s", ref, ours.code, ours.happened)
     return ErrorWords(
         code=ours.code,
         title=ours.title,

@@ -180,9 +180,7 @@ class UpstreamAuthError(UpstreamError):
     code = "upstream_credentials"
     retryable = False
     title = "The model server refused our credentials"
-    default_todo = (
-        "Ask an administrator to check the key or the credit of this tier; another tier may answer meanwhile."
-    )
+    default_todo = "Ask an administrator to check the key or the credit; another tier may answer meanwhile."
 
 
 class UpstreamBusy(UpstreamError):

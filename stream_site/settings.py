@@ -153,8 +153,10 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA cache_size=-16000;",
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-16000;",
     }
+    # Tests get a file too: locks of a database in memory are other locks, and other processes cannot open it.
+    DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3")}
 
 REDIS_URL = env.secret("REDIS_URL") or f"unix://{socket_path('kv.sock')}"
 CHANNEL_LAYERS = {
@@ -196,6 +198,7 @@ ANSWER_TIMEOUT_S = env.number("ANSWER_TIMEOUT_S", 900, least=1)
 
 # ── money ─────────────────────────────────────────────────────────────────
 USER_MONTHLY_BUDGET_USD = env.number("USER_MONTHLY_BUDGET_USD", 20)
+PLATFORM_MONTHLY_BUDGET_USD = env.number("PLATFORM_MONTHLY_BUDGET_USD", 1000)
 
 # ── the runner ────────────────────────────────────────────────────────────
 RUNNER_MODE = env.choice("RUNNER_MODE", "embedded", ("embedded", "separate"))
