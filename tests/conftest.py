@@ -14,7 +14,12 @@ import pytest
 from tests.chromium import MISSING, find_chromium, in_ci
 from tests.setting_names import ROOT
 
-pytest_plugins = ["tests.fixtures_upstream", "tests.fixtures_postgres", "tests.fixtures_stack"]
+pytest_plugins = [
+    "tests.fixtures_upstream",
+    "tests.fixtures_postgres",
+    "tests.fixtures_site",
+    "tests.fixtures_stack",
+]
 
 
 @pytest.fixture(scope="session")

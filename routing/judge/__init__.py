@@ -1,0 +1,3 @@
+from routing.judge.base import Judge, JudgeInput
+
+__all__ = ["Judge", "JudgeInput"]

@@ -1,0 +1,136 @@
+/** The column of questions and answers: order, lazy older turns, and staying at the end while an answer arrives. @module */
+import { byId } from './dom.js';
+import { Place } from './place.js';
+
+/** @import { LiveTurn } from './types' */
+/** @import { Actions } from './place.js' */
+
+const FIRST_PLACES = 10;
+const CHUNK = 5;
+const NEAR_END_PX = 96;
+
+export class Log {
+  /** @param {Actions} actions */
+  constructor(actions) {
+    this.actions = actions;
+    this.root = byId('log');
+    this.jump = byId('jump');
+    /** @type {Map<number, Place>} by position */
+    this.places = new Map();
+    /** @type {LiveTurn[][]} older positions not drawn yet, oldest first */
+    this.older = [];
+    /** @type {Set<Place>} */
+    this.dirty = new Set();
+    this.frame = 0;
+    this.stick = true;
+    addEventListener('scroll', () => this.#scrolled(), { passive: true });
+    addEventListener('resize', () => this.toEnd(false), { passive: true });
+    this.jump.addEventListener('click', () => { this.toEnd(true); document.getElementById('ask')?.focus({ preventScroll: true }); });
+  }
+
+  /** Draw the end of the conversation at once, the rest while the browser is idle. @param {LiveTurn[]} turns */
+  fill(turns) {
+    /** @type {Map<number, LiveTurn[]>} */
+    const groups = new Map();
+    for (const turn of turns) groups.set(turn.position, [...(groups.get(turn.position) ?? []), turn]);
+    const ordered = [...groups.entries()].sort((a, b) => a[0] - b[0]).map(([, group]) => group);
+    this.older = ordered.slice(0, -FIRST_PLACES);
+    for (const group of ordered.slice(-FIRST_PLACES)) this.#draw(group);
+    this.#markLast();
+    this.toEnd(true);
+    if (this.older.length) this.#whenIdle();
+  }
+
+  #whenIdle() {
+    const idle = window.requestIdleCallback ?? ((/** @type {() => void} */ run) => setTimeout(run, 30));
+    idle(() => { this.drawOlder(); if (this.older.length) this.#whenIdle(); }, { timeout: 500 });
+  }
+
+  /** Draw the next older turns above, keeping what is in view where it is. */
+  drawOlder() {
+    const chunk = this.older.splice(-CHUNK);
+    if (!chunk.length) return;
+    const anchor = this.root.firstElementChild;
+    const before = anchor?.getBoundingClientRect().top ?? 0;
+    for (const group of chunk.reverse()) this.#draw(group, true);
+    const moved = (anchor?.getBoundingClientRect().top ?? 0) - before;
+    if (Math.abs(moved) > 1) scrollBy({ top: moved, behavior: 'instant' });
+  }
+
+  /** Draw every turn that is still missing, so that one of them can be shown. */
+  drawAll() { while (this.older.length) this.drawOlder(); }
+
+  /** @param {LiveTurn[]} group versions of one position @param {boolean} [above] */
+  #draw(group, above = false) {
+    const versions = [...group].sort((a, b) => a.version - b.version);
+    const place = new Place(versions[versions.length - 1], this.actions);
+    place.versions = versions;
+    if (versions.length > 1) place.drawFoot(false);
+    this.places.set(place.position, place);
+    if (above) this.root.prepend(place.ask, place.answer);
+    else this.#insert(place);
+  }
+
+  /** @param {Place} place */
+  #insert(place) {
+    const next = [...this.places.values()].filter((p) => p.position > place.position && p.ask.isConnected).sort((a, b) => a.position - b.position)[0];
+    if (next) next.ask.before(place.ask, place.answer);
+    else this.root.append(place.ask, place.answer);
+  }
+
+  #markLast() {
+    this.root.querySelector('.last')?.classList.remove('last');
+    this.last()?.answer.classList.add('last');
+  }
+
+  /** Show a turn: a new question, or a new version of an answer. @param {LiveTurn} turn */
+  put(turn) {
+    const place = this.places.get(turn.position);
+    if (place) place.add(turn);
+    else {
+      const older = this.older.find((group) => group[0].position === turn.position);
+      if (older) older.push(turn);
+      else this.#draw([turn]);
+    }
+    this.#markLast();
+    this.settle();
+  }
+
+  /** Draw `turn` at the next frame. @param {LiveTurn} turn */
+  touch(turn) {
+    const place = this.places.get(turn.position);
+    if (!place || place.turn.id !== turn.id) return;
+    place.turn = turn;
+    this.dirty.add(place);
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      for (const one of this.dirty) one.draw(true);
+      this.dirty.clear();
+      this.settle();
+    });
+  }
+
+  /** @returns {Place | undefined} */
+  last() { return [...this.places.values()].sort((a, b) => b.position - a.position)[0]; }
+
+  atEnd() { return document.documentElement.scrollHeight - scrollY - innerHeight < NEAR_END_PX; }
+
+  #scrolled() {
+    this.stick = this.atEnd();
+    this.jump.hidden = this.stick;
+  }
+
+  /** Follow the end when the reader is there. */
+  settle() {
+    if (this.stick) this.toEnd(true);
+    else this.jump.hidden = this.atEnd();
+  }
+
+  /** @param {boolean} force */
+  toEnd(force) {
+    if (!force && !this.stick) return;
+    this.stick = true;
+    this.jump.hidden = true;
+    scrollTo({ top: document.documentElement.scrollHeight, behavior: 'instant' });
+  }
+}
