@@ -45,7 +45,7 @@ class Stack:
     def members(self) -> dict[int, str]:
         """Return the stack's living child processes: their command lines by process id."""
         listing = subprocess.run(
-            ["ps", "-A", "-o", "pid=,pgid=,stat=,args="], capture_output=True, text=True, check=True
+            ["ps", "-A", "-ww", "-o", "pid=,pgid=,stat=,args="], capture_output=True, text=True, check=True
         )
         rows = (line.split(None, 3) for line in listing.stdout.splitlines())
         return {int(pid): args for pid, pgid, stat, args in rows if int(pgid) == self.group and stat[0] != "Z"}

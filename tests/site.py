@@ -90,7 +90,12 @@ class Site:
 
     def manage(self, *args: str) -> str:
         done = subprocess.run(
-            [sys.executable, "manage.py", *args], cwd=ROOT, env=os.environ | self.env, capture_output=True, text=True, timeout=60
+            [sys.executable, "manage.py", *args],
+            cwd=ROOT,
+            env=os.environ | self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -172,7 +177,11 @@ class Page:
         cookie = "; ".join(f"{k}={v}" for k, v in self.http.cookies.items())
         url = self.site.url.replace("http", "ws", 1) + "/ws/chat"
         self.socket = connect(
-            url, origin=self.site.url, additional_headers={"Cookie": cookie}, max_size=None, proxy=None  # type: ignore[arg-type]
+            url,
+            origin=self.site.url,
+            additional_headers={"Cookie": cookie},
+            max_size=None,
+            proxy=None,  # type: ignore[arg-type]
         )
         assert self.receive()["t"] == "hello"
         return self

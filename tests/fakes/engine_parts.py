@@ -92,4 +92,8 @@ def status(tier: Tier, **kwargs: object) -> TierStatus:
 
 
 def says(*texts: str, usage: Usage | None = None) -> list[Step]:
-    return [*(TextDelta(t) for t in texts), Finish("stop"), UsageReport(usage or Usage(prompt=10, completion=len(texts)))]
+    return [
+        *(TextDelta(t) for t in texts),
+        Finish("stop"),
+        UsageReport(usage or Usage(prompt=10, completion=len(texts))),
+    ]

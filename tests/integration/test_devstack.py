@@ -68,9 +68,10 @@ def test_says_that_the_port_is_taken(tmp_path: Path) -> None:
 @pytest.fixture
 def folder(stack: Stack, tmp_path: Path) -> Path:
     """A VAR_DIR with a migrated database: what a second start finds."""
-    with closing(sqlite3.connect(stack.var_dir / "stream.sqlite3")) as source:
-        with closing(sqlite3.connect(tmp_path / "stream.sqlite3")) as copy:
-            source.backup(copy)
+    source = sqlite3.connect(stack.var_dir / "stream.sqlite3")
+    copy = sqlite3.connect(tmp_path / "stream.sqlite3")
+    with closing(source), closing(copy):
+        source.backup(copy)
     return tmp_path
 
 

@@ -31,7 +31,12 @@ def answering(
         tiers=tuple(status(tier, paid=tier is Tier.CLOUD) for tier in backends),
         answer_timeout_s=timeout_s,
     )
-    fields = {"turn_id": uuid.uuid4(), "user_id": 1, "ask": Ask("What is a mole?"), "budget_left_micro": 10**9} | request
+    fields = {
+        "turn_id": uuid.uuid4(),
+        "user_id": 1,
+        "ask": Ask("What is a mole?"),
+        "budget_left_micro": 10**9,
+    } | request
     return engine.answer(AnswerRequest(**fields), purse or OpenPurse())  # type: ignore[arg-type]
 
 
