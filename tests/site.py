@@ -25,7 +25,7 @@ from websockets.sync.client import ClientConnection, connect
 from stream_site.devstack.specs import kv_binary, kv_server
 
 ROOT = Path(__file__).parent.parent
-PASSWORD = "only-in-tests-7"  # noqa: S105
+PASSWORD = "only-in-tests-7"
 Message = dict[str, Any]
 
 
@@ -208,7 +208,7 @@ class Page:
             self.events.setdefault(message["turn"], []).append(message)
             if self.acks:
                 self.send(t="ack", turn=message["turn"], seq=message["seq"])
-                self.turns[message["turn"]] = message["turn_"] if "turn_" in message else message
+                self.turns[message["turn"]] = message.get("turn_", message)
         elif message["t"] == "turn.accepted":
             self.turns[message["turn"]["id"]] = message["turn"]
         else:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from routing.context import Ask
-from routing.engine import AnswerRequest, Answering, AttemptStarted, Ended, Engine, FellBack, Routed
+from routing.engine import Answering, AnswerRequest, AttemptStarted, Ended, Engine, FellBack, Routed
 from routing.types import Complexity, DataPolicy, Finish, Outcome, ReasoningDelta, TextDelta, Tier, Usage
 from stream_site.errors import BudgetError, StreamBroken, UpstreamBusy, UpstreamError, UpstreamTimeout
 from tests.fakes.engine_parts import FixedJudge, ListBackend, OpenPurse, Step, says, status
