@@ -55,7 +55,7 @@ def test_the_embedded_model_is_spoken_to_as_openai() -> None:
 
 
 @asynccontextmanager
-async def answering(body: bytes | None) -> AsyncIterator[str]:
+async def answering(body: bytes | None, status: bytes = b"200 OK") -> AsyncIterator[str]:
     """Yield host:port of an HTTP server that answers a request with `body`, or (None) says nothing until it is left."""
     handlers: list[asyncio.Task[Any] | None] = []
 
@@ -65,7 +65,9 @@ async def answering(body: bytes | None) -> AsyncIterator[str]:
         if body is None:
             await reader.read()
         else:
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body))
+            writer.write(
+                b"HTTP/1.1 %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, len(body), body)
+            )
         writer.close()
         await writer.wait_closed()
 
