@@ -68,6 +68,7 @@ INSTALLED_APPS = [
     "django.contrib.admin",
     "channels",
     "csp",
+    "stream_site",
     "accounts",
     "routing",
     "chat",

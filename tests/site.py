@@ -26,7 +26,7 @@ from websockets.typing import Origin
 from stream_site.devstack.specs import kv_binary, kv_server
 
 ROOT = Path(__file__).parent.parent
-PASSWORD = "only-in-tests-7"  # noqa: S105
+PASSWORD = "only-in-tests-7"
 Message = dict[str, Any]
 
 
@@ -97,7 +97,12 @@ class Site:
 
     def manage(self, *args: str) -> str:
         done = subprocess.run(
-            [sys.executable, "manage.py", *args], cwd=ROOT, env=os.environ | self.env, capture_output=True, text=True, timeout=60
+            [sys.executable, "manage.py", *args],
+            cwd=ROOT,
+            env=os.environ | self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -175,7 +180,9 @@ class Page:
     def open(self) -> Page:
         cookie = "; ".join(f"{k}={v}" for k, v in self.http.cookies.items())
         url = self.site.url.replace("http", "ws", 1) + "/ws/chat"
-        opening = connect(url, origin=Origin(self.site.url), additional_headers={"Cookie": cookie}, max_size=None, proxy=None)
+        opening = connect(
+            url, origin=Origin(self.site.url), additional_headers={"Cookie": cookie}, max_size=None, proxy=None
+        )
         self.socket = self.stack.enter_context(opening)
         assert self.receive()["t"] == "hello"
         return self

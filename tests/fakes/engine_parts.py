@@ -33,7 +33,7 @@ class FixedJudge:
 
     def judge(self, question: JudgeInput) -> Judgement:
         self.asked.append(question)
-        rest = {c: 0.1 for c in Complexity}
+        rest = dict.fromkeys(Complexity, 0.1)
         return Judgement(self.complexity, rest | {self.complexity: 0.8}, "classifier", "It was told so.", 0.1)
 
 

@@ -46,7 +46,10 @@ def test_a_paid_answer_is_reserved_settled_and_shown_at_the_providers_price(
     turn_id = alice.ask("Prove it", tier="cloud")
     done = alice.until_done(turn_id)
     assert done["stored"]["cost_micro"] == 2140
-    rows = site.rows("SELECT kind, amount_micro, source FROM routing_ledgerentry WHERE turn_id = ? ORDER BY id", uuid.UUID(turn_id).hex)
+    rows = site.rows(
+        "SELECT kind, amount_micro, source FROM routing_ledgerentry WHERE turn_id = ? ORDER BY id",
+        uuid.UUID(turn_id).hex,
+    )
     assert [row["kind"] for row in rows] == ["reserve", "settle"]
     assert (rows[1]["amount_micro"], rows[1]["source"]) == (2140, "provider")
 
@@ -159,7 +162,9 @@ def test_a_broken_stream_keeps_the_partial_and_can_be_continued(alice: Page, ups
     assert [m["role"] for m in sent][-3:] == ["user", "assistant", "user"]
 
 
-def test_trying_again_adds_a_version_and_the_next_question_sees_the_newest(alice: Page, upstream: UpstreamControl) -> None:
+def test_trying_again_adds_a_version_and_the_next_question_sees_the_newest(
+    alice: Page, upstream: UpstreamControl
+) -> None:
     upstream.script(scripts.openai("first"), model="local-model", times=1)
     turn_id = alice.ask("Name one")
     alice.until_done(turn_id)
@@ -173,7 +178,9 @@ def test_trying_again_adds_a_version_and_the_next_question_sees_the_newest(alice
     assert "first" not in sent
 
 
-def test_a_tier_that_is_down_is_left_before_the_first_text_and_it_is_said(alice: Page, upstream: UpstreamControl) -> None:
+def test_a_tier_that_is_down_is_left_before_the_first_text_and_it_is_said(
+    alice: Page, upstream: UpstreamControl
+) -> None:
     upstream.script(scripts.status(503, "down"), model="anthropic/claude-sonnet-4.5")
     upstream.script(scripts.openai("free words"), model="local-model")
     turn_id = alice.ask("Why is the sky blue?", tier="auto")
