@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,3 +132,11 @@ class Watched:
         page.on("pageerror", lambda e: self.errors.append(str(e)))
         page.on("request", lambda r: None if r.url.startswith((own, own.replace("http", "ws"), "data:")) else self.strays.append(r.url))
         page.on("dialog", lambda d: (self.errors.append(f"dialog: {d.message}"), d.dismiss()))
+
+
+def until(page: Page, condition: str, timeout_s: float = 8) -> None:
+    """Wait until the expression is true. Playwright's own wait evaluates text in the page, which the policy forbids."""
+    deadline = time.monotonic() + timeout_s
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, f"never true: {condition}"
+        page.wait_for_timeout(30)
