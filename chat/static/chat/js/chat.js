@@ -289,7 +289,7 @@ class ChatPage {
     if (!place) return;
     this.log.stick = false;
     place.ask.scrollIntoView({ block: 'start', behavior: 'instant' });
-    place.byline.focus({ preventScroll: true });
+    place.ask.focus({ preventScroll: true });
   }
 }
 

@@ -41,9 +41,9 @@ export class Place {
     this.ticking = undefined;
     const id = `q${turn.position}`;
     this.bubble = h('div', { class: 'bubble', dir: 'auto' });
-    this.ask = h('article', { class: 'turn ask', 'aria-labelledby': `${id}-h`, id }, h('h2', { class: 'vh', id: `${id}-h`, text: 'You asked' }), this.bubble,
+    this.ask = h('article', { class: 'turn ask', 'aria-labelledby': `${id}-h`, id, tabindex: '-1' }, h('h2', { class: 'vh', id: `${id}-h`, text: 'You asked' }), this.bubble,
       h('div', { class: 'acts' }, iconButton('copy', 'Copy question', { on: { click: (/** @type {Event} */ e) => copyText(this.turn.question, /** @type {HTMLElement} */ (e.currentTarget)) } })));
-    this.byline = h('h2', { class: 'byline', id: `${id}-b`, tabindex: '-1' });
+    this.byline = h('h2', { class: 'byline', id: `${id}-b` });
     this.wait = h('p', { class: 'wait' });
     this.reason = h('details', { class: 'reason', hidden: true }, h('summary', {}, icon('down', 'i-s i-turn'), ' ', h('span', { text: 'Reasoning' })), h('div', { class: 'reason-text', dir: 'auto' }));
     this.prose = h('div', { class: 'prose', dir: 'auto' });
