@@ -139,9 +139,8 @@ class SearchText(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["conversation", "turn", "where"], name="search_text_once", nulls_distinct=False
-            ),
+            models.UniqueConstraint(fields=["turn", "where"], name="search_turn_text_once"),
+            models.UniqueConstraint(fields=["conversation"], condition=Q(turn=None), name="search_title_once"),
         ]
 
     def __str__(self) -> str:

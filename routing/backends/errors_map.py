@@ -81,7 +81,7 @@ _CONTEXT = re.compile(
 )
 _MODERATION = re.compile(r"moderation|flagged|content policy", re.IGNORECASE)
 _SECRET = re.compile(r"\b(?:sk|pk|key|hf|gsk)[-_][\w*.-]{4,}|\bBearer\s+\S+", re.IGNORECASE)
-_TAGS = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[^<>]{0,2000}>", re.IGNORECASE | re.DOTALL)
+_TAGS = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[a-z/!][^<>]{0,2000}>", re.IGNORECASE | re.DOTALL)
 
 
 def from_exception(error: BaseException, tier: Tier, *, began: bool) -> UpstreamError:

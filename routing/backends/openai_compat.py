@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any
@@ -89,14 +90,11 @@ class OpenAICompatBackend:
             # configured to go and nowhere else.
             timeout = httpx2.Timeout(None, connect=config.timeouts.connect_s, pool=config.timeouts.connect_s)
             headers: dict[str, Any] = {
-                # The library would take these from OPENAI_* in the environment, meant for another server.
-                "OpenAI-Organization": openai.omit,
-                "OpenAI-Project": openai.omit,
+                **dict.fromkeys(_headers_of_environment(), openai.omit),
                 "Accept-Encoding": "identity",  # a compressed stream comes late and in lumps
+                **({"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}),
                 **config.extra_headers,
             }
-            if not config.api_key:
-                headers["Authorization"] = openai.omit
             self._client = openai.AsyncOpenAI(
                 base_url=config.base_url,
                 api_key=config.api_key or "none",
@@ -115,9 +113,23 @@ class OpenAICompatBackend:
             "stream_options": {"include_usage": True},
             self._config.max_tokens_param: call.max_tokens,
         }
+        if not self._config.api_key:
+            import openai
+
+            body["extra_headers"] = {"Authorization": openai.omit}
         if call.temperature is not None:
             body["temperature"] = call.temperature
         body.update({name: call.extra[name] for name in PASSED_ON if name in call.extra})
         if self._config.include_usage_cost:
             body["extra_body"] = {"usage": {"include": True}}
         return body
+
+
+def _headers_of_environment() -> list[str]:
+    """Return the headers that the library would send because of OPENAI_* variables, which are meant for another server.
+
+    Not Authorization: the library itself puts an explicit one first.
+    """
+    custom = (line.partition(":")[0].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n"))
+    names = [name for name in custom if name and name.lower() != "authorization"]
+    return ["OpenAI-Organization", "OpenAI-Project", *names]

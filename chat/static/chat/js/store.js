@@ -89,7 +89,7 @@ export class Store {
 
   /** @param {LiveTurn} turn @param {Extract<TurnEvent, { kind: 'done' }>} event */
   #end(turn, event) {
-    if (typeof event.turn === 'object') Object.assign(turn, event.turn);
+    Object.assign(turn, event.stored);
     turn.outcome = event.outcome;
     turn.state = 'ended';
     turn.step = null;

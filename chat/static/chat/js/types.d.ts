@@ -92,15 +92,14 @@ export interface LiveTurn extends Turn {
   fallback: Fallback | null;
 }
 
-/** In `done` the field `turn` is the whole turn, in every other kind its id. */
-export type TurnEvent = { t: 'event'; turn: string | Turn; fence: number; seq: number } & (
+export type TurnEvent = { t: 'event'; turn: string; fence: number; seq: number } & (
   | { kind: 'route'; route: Route }
   | { kind: 'attempt'; attempt: number; tier: TierName; model: string; model_label: string }
   | { kind: 'state'; state: string; detail: string }
   | { kind: 'delta'; text: string }
   | { kind: 'reasoning'; text: string }
   | { kind: 'fallback'; from: TierName; to: TierName; why: string }
-  | { kind: 'done'; outcome: Outcome; error: ErrorWords | null }
+  | { kind: 'done'; outcome: Outcome; stored: Turn; error: ErrorWords | null }
 );
 
 export interface ConversationChanged {
