@@ -48,7 +48,14 @@ CLOUD_MODEL = LOCAL_MODEL | {
 }
 TIERS = [
     {"tier": "local", "label": "Local", "configured": True, "usable": True, "why": "", "models": [LOCAL_MODEL]},
-    {"tier": "hpc", "label": "Campus HPC", "configured": False, "usable": False, "why": "Not set up here.", "models": []},
+    {
+        "tier": "hpc",
+        "label": "Campus HPC",
+        "configured": False,
+        "usable": False,
+        "why": "Not set up here.",
+        "models": [],
+    },
     {
         "tier": "cloud",
         "label": "Cloud",
@@ -80,9 +87,9 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def site() -> Iterator[ChatSite]:
-    with ChatSite() as site:
-        yield site
+def chat_site() -> Iterator[ChatSite]:
+    with ChatSite() as chat_site:
+        yield chat_site
 
 
 def chat_page(turns: list[dict[str, Any]] | None = None, **changes: Any) -> str:
@@ -91,7 +98,12 @@ def chat_page(turns: list[dict[str, Any]] | None = None, **changes: Any) -> str:
     for turn in turns or []:
         turn["conversation"] = conversation
     title = changes.pop("title", "Wave heights")
-    me = {"name": "Mira Okafor", "initials": "MO", "theme": changes.pop("theme", ""), "budget_label": "Cloud $3.41 of $20.00"}
+    me = {
+        "name": "Mira Okafor",
+        "initials": "MO",
+        "theme": changes.pop("theme", ""),
+        "budget_label": "Cloud $3.41 of $20.00",
+    }
     campus_only = changes.pop("campus_only", False)
     shown = {"id": conversation, "title": title, "campus_only": campus_only} if conversation else None
     others = [{"id": str(uuid.uuid4()), "title": f"Older talk {n}", "campus_only": n == 2} for n in range(1, 4)]
@@ -130,7 +142,12 @@ class Watched:
         self.strays: list[str] = []
         page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda e: self.errors.append(str(e)))
-        page.on("request", lambda r: None if r.url.startswith((own, own.replace("http", "ws"), "data:")) else self.strays.append(r.url))
+        page.on(
+            "request",
+            lambda r: (
+                None if r.url.startswith((own, own.replace("http", "ws"), "data:")) else self.strays.append(r.url)
+            ),
+        )
         page.on("dialog", lambda d: (self.errors.append(f"dialog: {d.message}"), d.dismiss()))
 
 

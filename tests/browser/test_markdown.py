@@ -63,16 +63,16 @@ HOSTILE = [
     r"$$\href{javascript:alert(1)}{x}$$ and $\htmlStyle{color:red}{x}$ $\includegraphics{https://evil.test/x}$",
     "![x](javascript:alert(1)) ![x](data:image/svg+xml,<svg/onload=alert(1)>)",
     "|<img src=x onerror=alert(1)>|b|\n|-|-|\n|<svg/onload=alert(1)>|2|",
-    '[a]: javascript:alert(1)\n\n[a] and ![a] <math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>',
+    "[a]: javascript:alert(1)\n\n[a] and ![a] <math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
 ]
 
 
 @pytest.fixture
-def bare(site: ChatSite, context: BrowserContext) -> Iterator[Watched]:
-    site.pages["/"] = BARE
+def bare(chat_site: ChatSite, context: BrowserContext) -> Iterator[Watched]:
+    chat_site.pages["/"] = BARE
     page = context.new_page()
-    watched = Watched(page, site.url)
-    page.goto(site.url)
+    watched = Watched(page, chat_site.url)
+    page.goto(chat_site.url)
     yield watched
     assert watched.strays == []
     assert watched.errors == []
@@ -96,12 +96,12 @@ def test_formulas_are_typeset(bare: Watched, text: str, count: int) -> None:
     assert bare.page.locator("#out math").count() == count
 
 
-def test_katex_is_loaded_only_for_formulas(bare: Watched, site: ChatSite) -> None:
+def test_katex_is_loaded_only_for_formulas(bare: Watched, chat_site: ChatSite) -> None:
     bare.page.evaluate(RENDER, "No formula, `code` and $5.")
-    assert not any("katex" in path for path in site.requests)
+    assert not any("katex" in path for path in chat_site.requests)
     bare.page.evaluate(RENDER, "Now $x$.")
     bare.page.wait_for_selector("#out math")
-    assert any("katex" in path for path in site.requests)
+    assert any("katex" in path for path in chat_site.requests)
 
 
 def test_a_formula_that_cannot_be_read_keeps_its_source(bare: Watched) -> None:
@@ -135,7 +135,9 @@ def test_an_image_is_a_link_and_nothing_is_fetched(bare: Watched) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7, 64])
-@pytest.mark.parametrize("text", [WAVES, "# T\n\n[a] then\n\n- x\n- y\n\n[a]: https://example.org\n", "a\n===\n\n    code\n\nb"])
+@pytest.mark.parametrize(
+    "text", [WAVES, "# T\n\n[a] then\n\n- x\n- y\n\n[a]: https://example.org\n", "a\n===\n\n    code\n\nb"]
+)
 def test_streamed_and_whole_look_the_same(bare: Watched, text: str, step: int) -> None:
     settled = "!document.querySelector('code.math') && [...document.querySelectorAll('[data-lang=r] code')].every((c) => c.dataset.lit)"
     bare.page.evaluate(STREAM, [text, step])
@@ -165,13 +167,13 @@ def test_finished_blocks_are_not_drawn_again(bare: Watched) -> None:
 
 
 @pytest.mark.parametrize("cell", ["value", "ערך"])
-def test_a_wide_table_scrolls_in_its_box(site: ChatSite, context: BrowserContext, cell: str) -> None:
+def test_a_wide_table_scrolls_in_its_box(chat_site: ChatSite, context: BrowserContext, cell: str) -> None:
     row = "|" + "|".join([f"{cell} {n}" for n in range(30)]) + "|\n"
     text = row + "|" + "---|" * 30 + "\n" + row * 200
-    site.pages["/"] = chat_page([make_turn(1, "A wide table", text)])
+    chat_site.pages["/"] = chat_page([make_turn(1, "A wide table", text)])
     page = context.new_page()
     page.set_viewport_size({"width": 360, "height": 740})
-    page.goto(site.url)
+    page.goto(chat_site.url)
     box = page.locator(".scroll-x")
     box.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -182,8 +184,8 @@ def test_a_wide_table_scrolls_in_its_box(site: ChatSite, context: BrowserContext
     assert 0 <= first["x"] < 360
 
 
-def test_code_is_copied_exactly(bare: Watched, site: ChatSite, context: BrowserContext) -> None:
-    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site.url)
+def test_code_is_copied_exactly(bare: Watched, chat_site: ChatSite, context: BrowserContext) -> None:
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=chat_site.url)
     code = "def f(x):\n\tif x < 1:\n        return '<b>'\n\n    return x"
     bare.page.evaluate(RENDER, f"```python\n{code}\n```")
     bare.page.wait_for_selector(".hljs-keyword")
@@ -192,11 +194,11 @@ def test_code_is_copied_exactly(bare: Watched, site: ChatSite, context: BrowserC
     assert bare.page.evaluate("navigator.clipboard.readText()") == code
 
 
-def test_a_question_is_shown_as_it_was_typed(site: ChatSite, context: BrowserContext) -> None:
+def test_a_question_is_shown_as_it_was_typed(chat_site: ChatSite, context: BrowserContext) -> None:
     question = "```\nodd\n```\n``` <b>x</b> ~~y~~\n    four  spaces $a$"
-    site.pages["/"] = chat_page([make_turn(1, question, "Yes.")])
+    chat_site.pages["/"] = chat_page([make_turn(1, question, "Yes.")])
     page = context.new_page()
-    page.goto(site.url)
+    page.goto(chat_site.url)
     bubble = page.locator(".bubble")
     assert bubble.text_content() == question
     assert bubble.locator("*").count() == 0

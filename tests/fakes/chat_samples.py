@@ -74,9 +74,18 @@ def sample_turns() -> list[dict[str, Any]]:
     return [
         make_turn(1, question, WAVES, route=ROUTE, reasoning="They have twelve years.\nThat is few."),
         make_turn(2, "One sentence for the methods section, past tense.", "We estimated it.", route=ROUTE),
-        make_turn(2, "One sentence for the methods section, past tense.", "We fitted it.", route=ROUTE, version=2, tier="cloud")
+        make_turn(
+            2,
+            "One sentence for the methods section, past tense.",
+            "We fitted it.",
+            route=ROUTE,
+            version=2,
+            tier="cloud",
+        )
         | {"model_label": "Large", "cost_micro": 3400},
-        make_turn(3, "Derive the smoother.", "Start from the joint density, which is", route=ROUTE, outcome="interrupted")
+        make_turn(
+            3, "Derive the smoother.", "Start from the joint density, which is", route=ROUTE, outcome="interrupted"
+        )
         | {"error": BROKEN | {"happened": "The connection to the model closed."}},
         make_turn(4, "```\nunbalanced\n```\n`` ` ~~x~~ <b>bold</b>", "", route=ROUTE, outcome="failed", error=BROKEN)
         | {"tokens_in": 0, "tokens_out": 0},

@@ -141,7 +141,7 @@ class ChatSite:
         turn = running.turn | {"state": "ended", "outcome": outcome, "error": error, "answer": answer, "total_ms": 1500}
         turn |= {"events_end": len(running.events) + 1, "ended_at": datetime.now(UTC).isoformat()} | changes
         running.turn = turn
-        self.emit(turn_id, "done", outcome=outcome, turn=turn, error=error)
+        self.emit(turn_id, "done", outcome=outcome, stored=turn, error=error)
 
     def kill(self, code: int = 1012) -> None:
         """Close every socket."""
@@ -182,7 +182,11 @@ class ChatSite:
         elif path in self.pages:
             status, kind, body = 200, "text/html; charset=utf-8", self.pages[path].encode()
         elif path.startswith("/static/") and (file := STATIC / path.removeprefix("/static/")).is_file():
-            status, kind, body = 200, mimetypes.guess_type(file.name)[0] or "application/octet-stream", file.read_bytes()
+            status, kind, body = (
+                200,
+                mimetypes.guess_type(file.name)[0] or "application/octet-stream",
+                file.read_bytes(),
+            )
         headers = [(b"content-type", kind.encode()), (b"content-security-policy", POLICY.encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -230,7 +234,14 @@ class ChatSite:
     def begin(self, data: Json) -> Json:
         """Store a new turn, queued."""
         fresh = {"client_id": data["id"], "state": "queued", "outcome": "", "ended_at": None, "tier": "", "model": ""}
-        fresh |= {"model_label": "", "tokens_in": 0, "tokens_out": 0, "total_ms": None, "first_text_ms": None, "events_end": 0}
+        fresh |= {
+            "model_label": "",
+            "tokens_in": 0,
+            "tokens_out": 0,
+            "total_ms": None,
+            "first_text_ms": None,
+            "events_end": 0,
+        }
         if data["t"] == "turn.start":
             self.position += 1
             turn = make_turn(self.position, data["text"], conversation=data["conversation"], **fresh)

@@ -13,7 +13,7 @@ import { startPopovers } from './popovers.js';
 import { Search } from './search.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
-import { Store, turnId } from './store.js';
+import { Store } from './store.js';
 import { cycleTheme } from './theme.js';
 import { startWhy } from './why.js';
 
@@ -194,7 +194,7 @@ class ChatPage {
 
   /** @param {TurnEvent} event */
   applied(event) {
-    const turn = this.store.turns.get(turnId(event));
+    const turn = this.store.turns.get(event.turn);
     if (!turn) return;
     this.log.touch(turn);
     this.announce(turn, event);
