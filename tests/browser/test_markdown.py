@@ -15,7 +15,8 @@ pytestmark = pytest.mark.browser
 
 BARE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Markdown</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="/static/chat/icon.svg"><link rel="stylesheet" href="/static/chat/stream.css"></head><body><main class="log"><div class="prose" id="out" dir="auto"></div>
+<link rel="icon" href="/static/chat/icon.svg"><link rel="stylesheet" href="/static/chat/stream.css"></head>
+<body><main class="log"><div class="prose" id="out" dir="auto"></div>
 <p id="say"></p></main></body></html>"""
 RENDER = """async (text) => {
   const { renderWhole } = await import('/static/chat/js/answer.js');
@@ -25,14 +26,21 @@ RENDER = """async (text) => {
 STREAM = """async ([text, step]) => {
   const { AnswerRenderer } = await import('/static/chat/js/answer.js');
   const live = new AnswerRenderer(out), bad = [];
-  const check = () => { for (const e of out.querySelectorAll('*')) {
-    if (/^(IMG|SCRIPT|IFRAME|OBJECT|STYLE|FORM|INPUT|VIDEO)$/i.test(e.tagName) || (e.namespaceURI.endsWith('svg') && !e.closest('.btn'))) bad.push(e.tagName);
-    for (const a of e.attributes) if (/^on|^style$|^src$/i.test(a.name) || (a.name === 'href' && !/^(https?:|mailto:|#i-)/.test(a.value))) bad.push(`${e.tagName} ${a.name}=${a.value}`);
-  } };
+  const isActive = (e) => /^(IMG|SCRIPT|IFRAME|OBJECT|STYLE|FORM|INPUT|VIDEO)$/i.test(e.tagName)
+    || (e.namespaceURI.endsWith('svg') && !e.closest('.btn'));
+  const isBad = (a) => /^on|^style$|^src$/i.test(a.name) || (a.name === 'href' && !/^(https?:|mailto:|#i-)/.test(a.value));
+  const check = () => {
+    for (const e of out.querySelectorAll('*')) {
+      if (isActive(e)) bad.push(e.tagName);
+      for (const a of e.attributes) if (isBad(a)) bad.push(`${e.tagName} ${a.name}=${a.value}`);
+    }
+  };
   for (let n = step; n < text.length + step; n += step) { live.update(text.slice(0, n)); check(); }
   live.finish(text); check();
   return bad;
 }"""
+SETTLED = """!document.querySelector('code.math')
+  && [...document.querySelectorAll('[data-lang=r] code')].every((c) => c.dataset.lit)"""
 PRICES = [
     "It costs $5 to $10, or R$ 12,29/metro and R$ 15,83",
     "It costs $5-$10 and then $20-$30.",
@@ -139,12 +147,11 @@ def test_an_image_is_a_link_and_nothing_is_fetched(bare: Watched) -> None:
     "text", [WAVES, "# T\n\n[a] then\n\n- x\n- y\n\n[a]: https://example.org\n", "a\n===\n\n    code\n\nb"]
 )
 def test_streamed_and_whole_look_the_same(bare: Watched, text: str, step: int) -> None:
-    settled = "!document.querySelector('code.math') && [...document.querySelectorAll('[data-lang=r] code')].every((c) => c.dataset.lit)"
     bare.page.evaluate(STREAM, [text, step])
-    until(bare.page, settled)
+    until(bare.page, SETTLED)
     streamed = bare.page.inner_html("#out")
     bare.page.evaluate(RENDER, text)
-    until(bare.page, settled)
+    until(bare.page, SETTLED)
     assert squeezed(streamed) == squeezed(bare.page.inner_html("#out"))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.fakes.chat_site import make_turn
 
-WAVES = r"""Use **peaks over threshold**. Twelve annual maxima are too few to fit a three-parameter GEV with any confidence; a threshold keeps every independent storm.
+WAVES = r"""Use **peaks over threshold**. Twelve annual maxima are too few to fit a three-parameter GEV; a threshold keeps every independent storm.
 
 | | Block maxima (GEV) | Peaks over threshold (GPD) |
 |---|---|---|
@@ -18,7 +18,7 @@ The $N$-year return level is
 
 $$x_N = u + \frac{\sigma}{\xi}\left[(\lambda N)^{\xi} - 1\right]$$
 
-with threshold *u*, scale $\sigma$, shape $\xi$, and $\lambda$ the mean number of storms per year. Divide by the years observed, not by 12.
+with threshold *u*, scale $\sigma$, shape $\xi$, and $\lambda$ the mean number of storms per year.
 
 ```r
 library(extRemes)

@@ -253,7 +253,9 @@ class ChatPage {
 
   drawUnder() {
     const note = this.picker.pick.tier === 'auto' ? this.boot.tiers.find((t) => t.usable && t.models[0]?.note)?.models[0] : this.picker.model();
-    byId('under').textContent = [this.lock.on ? 'Campus only.' : '', note?.note ? `${note.label}: ${note.note.replace(/\.$/, '')}.` : 'Answers can be wrong. Check what matters.'].filter(Boolean).join(' ');
+    const short = note?.note.split(/[:.]/)[0] ?? ''; // the picker has the whole note
+    const words = note && short ? `${note.label}: ${short.charAt(0).toLowerCase()}${short.slice(1)}.` : 'Answers can be wrong. Check what matters.';
+    byId('under').textContent = this.lock.on ? `Campus only. ${words}` : words;
   }
 
   /** @param {string} title */
