@@ -53,12 +53,15 @@ def turn_start(*, owner: User, message: TurnStart, claim: tuple[str, float] | No
     `claim` is (runner, lease in seconds) of a runner that takes the turn in the same transaction.
     Raises `NotFound`, `ConflictError`.
     """
-    known = Turn.objects.filter(owner=owner, client_id=message.id).first()
-    if known:
-        return repeated(known, message.text)
     try:
         with transaction.atomic():
             conversation, is_new = conversation_for(owner, message)
+            # Asked only now that the conversation is locked: the same send may come twice at once.
+            known = sent_before(owner, message.id)
+            if known:
+                return repeated(known, message.text)
+            if not is_new:
+                see_that_none_is_answering(conversation)
             turn = create_turn(
                 conversation,
                 client_id=message.id,
@@ -70,14 +73,26 @@ def turn_start(*, owner: User, message: TurnStart, claim: tuple[str, float] | No
             )
             if is_new:
                 index_title(conversation)
+            else:
+                Conversation.objects.filter(id=conversation.id).update(updated_at=timezone.now())
             index_turn(turn, SearchText.Where.QUESTION, turn.question)
             return Started(turn, duplicate=False)
     except IntegrityError:
-        # Two sends of the same message at once: the other one is stored, answer with it.
-        known = Turn.objects.filter(owner=owner, client_id=message.id).first()
+        # Two sends made the same new conversation at once: the other one is stored by now.
+        known = sent_before(owner, message.id)
         if known is None:
             raise busy() from None
         return repeated(known, message.text)
+
+
+def sent_before(owner: User, client_id: uuid.UUID) -> Turn | None:
+    return Turn.objects.filter(owner=owner, client_id=client_id).first()
+
+
+def see_that_none_is_answering(conversation: Conversation) -> None:
+    """Raise `ConflictError` while an answer is being written: the next question would not see it."""
+    if is_answering(conversation):
+        raise busy()
 
 
 def is_answering(conversation: Conversation) -> bool:
@@ -114,9 +129,6 @@ def conversation_for(owner: User, message: TurnStart) -> tuple[Conversation, boo
         ), True
     if found.owner_id != owner.pk:
         raise NotFound("There is no such conversation.", kept="Your text stays in the box.")
-    if is_answering(found):
-        raise busy()
-    Conversation.objects.filter(id=found.id).update(updated_at=timezone.now())
     return found, False
 
 
@@ -154,17 +166,16 @@ def turn_again(
 
     Raises `NotFound`, `InputError`, `ConflictError`.
     """
-    known = Turn.objects.filter(owner=owner, client_id=client_id).first()
-    if known:
-        return Started(known, duplicate=True)
     with transaction.atomic():
         old = Turn.objects.select_related("conversation").filter(owner=owner, id=turn_id).first()
         if old is None:
             raise NotFound("There is no such answer.")
         Conversation.objects.select_for_update().get(id=old.conversation_id)
+        known = sent_before(owner, client_id)
+        if known:
+            return Started(known, duplicate=True)
+        see_that_none_is_answering(old.conversation)
         siblings = old.conversation.turns
-        if is_answering(old.conversation):
-            raise busy()
         if carry_on and not old.answer:
             raise InputError("There is no text to go on from.", todo="Use Try again.")
         version = siblings.filter(position=old.position).aggregate(last=Max("version"))["last"] + 1
