@@ -40,7 +40,7 @@ _RESHAPES = re.compile(
     r"|翻译|表格|简短|短く|表に|짧게|번역|ترجم|अनुवाद"
 )
 _CORRECTS = re.compile(
-    r"\b(?:wrong|incorrect|mistake|doesn't|does not|didn't|isn't right|not what i|i meant|no,|but|actually|still|again)\b"
+    r"\b(?:wrong|incorrect|mistake|doesn't|does not|didn't|not what i|i meant|no,|but|actually|still|again)\b"
 )
 
 SIGNALS = (
