@@ -74,10 +74,9 @@ class Head:
     def _ngrams(self, counted: tuple[NDArray[np.int64], Floats]) -> Floats:
         a = self._a
         index, times = counted
-        weighted = times * a["ngram.idf"][index]
-        weighted /= max(float(np.linalg.norm(weighted)), 1e-9)
-        scores: Floats = weighted @ a["ngram.w"][index] + a["ngram.b"]
-        return scores
+        weighted: Floats = times * a["ngram.idf"][index]
+        weighted /= np.float32(max(float(np.linalg.norm(weighted)), 1e-9))
+        return np.asarray(weighted @ a["ngram.w"][index] + a["ngram.b"], dtype=np.float32)
 
 
 class Classifier:

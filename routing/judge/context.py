@@ -9,6 +9,7 @@ An earlier hard question counts in full at once and fades over the turns: fast u
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,21 @@ ANSWER_CHARS = 200
 
 Floats = NDArray[np.float32]
 
+# What a message does in a conversation, told by its words. Signals among others: none of them decides.
+_CLOSES = re.compile(
+    r"\b(?:thanks|thank you|thx|cheers|perfect|great|got it|clear now|bye|danke|merci|gracias|grazie|obrigad[oa])\b"
+    r"|谢谢|ありがとう|감사|고마|شكر|धन्यवाद"
+)
+_RESHAPES = re.compile(
+    r"\b(?:shorter|longer|shorten|bullets?|bullet points|table|format|rewrite|rephrase|translate|summari[sz]e|tl;?dr"
+    r"|(?:in|auf|en|em) (?:english|german|deutsch|englisch|spanish|french|français|español|one sentence|two lines)"
+    r"|sentences?|words|plain|simpler|latex|markdown|json|csv|kürzer|tabelle|plus court|más corto|più breve)\b"
+    r"|翻译|表格|简短|短く|表に|짧게|번역|ترجم|अनुवाद"
+)
+_CORRECTS = re.compile(
+    r"\b(?:wrong|incorrect|mistake|doesn't|does not|didn't|not what i|i meant|no,|but|actually|still|again)\b"
+)
+
 SIGNALS = (
     *(f"{what}_{name}" for what in ("alone", "joined", "before") for name in ("low", "high")),
     "log_words",
@@ -40,6 +56,9 @@ SIGNALS = (
     "says_contrast",
     "says_explain",
     "starts_lower",
+    "closes",
+    "reshapes",
+    "corrects",
 )
 
 
@@ -93,6 +112,8 @@ def signals(text: str, context: Sequence[Message], thread: Thread) -> Floats:
         float(shape["says_explain"]),
         float(shape["starts_lower"]),
     ]
+    start = features.bounded(text, features.MAX_CHARS).lower()
+    values += [float(bool(act.search(start))) for act in (_CLOSES, _RESHAPES, _CORRECTS)]
     return np.array(values, dtype=np.float32)
 
 

@@ -27,7 +27,6 @@ class Encoder:
         # One question is too little work to share: a second thread would only take a core from another request.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
-        options.enable_cpu_mem_arena = False
         options.log_severity_level = _QUIET
         self._session = ort.InferenceSession(str(folder / "encoder.onnx"), options, providers=["CPUExecutionProvider"])
 

@@ -24,13 +24,8 @@ def p_high(text, *turns):
     return judged(text, *turns).probabilities[Complexity.HIGH]
 
 
-def test_approval_is_judged_with_what_it_approves():
-    assert p_high("yes, do it", HARD, HARD_ANSWER) > p_high("yes, do it") + 0.1
-    assert p_high("yes, do it", HARD, HARD_ANSWER) > p_high("yes, do it", EASY, "Lima. Shall I write it down?") + 0.1
-
-
-def test_why_weighs_more_after_a_hard_answer_than_after_an_easy_one():
-    assert p_high("why?", HARD, HARD_ANSWER) > p_high("why?", EASY, "Lima.")
+def test_approval_of_something_hard_is_not_sent_to_the_cheapest():
+    assert judged("yes, do it", HARD, HARD_ANSWER).complexity is Complexity.HIGH
 
 
 def test_fast_up_a_hard_question_after_an_easy_one():
