@@ -205,15 +205,24 @@ class Page:
         assert self.socket
         message: Message = json.loads(self.socket.recv(timeout_s))
         if message["t"] == "event":
-            self.events.setdefault(message["turn"], []).append(message)
+            self.take(message)
             if self.acks:
                 self.send(t="ack", turn=message["turn"], seq=message["seq"])
-                self.turns[message["turn"]] = message.get("turn_", message)
         elif message["t"] == "turn.accepted":
             self.turns[message["turn"]["id"]] = message["turn"]
         else:
             self.others.append(message)
         return message
+
+    def take(self, event: Message) -> None:
+        """Keep an event as a browser does: a higher fence starts over, what was seen is left out, a gap is a fault."""
+        shown = self.events.setdefault(event["turn"], [])
+        if shown and event["fence"] > shown[-1]["fence"]:
+            shown.clear()
+        last = shown[-1]["seq"] if shown else 0
+        if event["seq"] > last:
+            assert event["seq"] == last + 1, (last, event)
+            shown.append(event)
 
     def ask(self, text: str, **fields: Any) -> str:
         """Send a question; return the turn's id once it is acknowledged."""

@@ -92,8 +92,5 @@ def status(tier: Tier, **kwargs: object) -> TierStatus:
 
 
 def says(*texts: str, usage: Usage | None = None) -> list[Step]:
-    return [
-        *(TextDelta(t) for t in texts),
-        Finish("stop"),
-        UsageReport(usage or Usage(prompt=10, completion=len(texts))),
-    ]
+    used = usage or Usage(prompt=10, completion=len(texts))
+    return [*(TextDelta(t) for t in texts), UsageReport(used), Finish("stop")]

@@ -13,7 +13,7 @@ import { startPopovers } from './popovers.js';
 import { Search } from './search.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
-import { Store, turnId } from './store.js';
+import { Store } from './store.js';
 import { cycleTheme } from './theme.js';
 import { startWhy } from './why.js';
 
@@ -194,7 +194,7 @@ class ChatPage {
 
   /** @param {TurnEvent} event */
   applied(event) {
-    const turn = this.store.turns.get(turnId(event));
+    const turn = this.store.turns.get(event.turn);
     if (!turn) return;
     this.log.touch(turn);
     this.announce(turn, event);
@@ -253,7 +253,9 @@ class ChatPage {
 
   drawUnder() {
     const note = this.picker.pick.tier === 'auto' ? this.boot.tiers.find((t) => t.usable && t.models[0]?.note)?.models[0] : this.picker.model();
-    byId('under').textContent = [this.lock.on ? 'Campus only.' : '', note?.note ? `${note.label}: ${note.note.replace(/\.$/, '')}.` : 'Answers can be wrong. Check what matters.'].filter(Boolean).join(' ');
+    const short = note?.note.split(/[:.]/)[0] ?? ''; // the picker has the whole note
+    const words = note && short ? `${note.label}: ${short.charAt(0).toLowerCase()}${short.slice(1)}.` : 'Answers can be wrong. Check what matters.';
+    byId('under').textContent = this.lock.on ? `Campus only. ${words}` : words;
   }
 
   /** @param {string} title */
@@ -289,7 +291,7 @@ class ChatPage {
     if (!place) return;
     this.log.stick = false;
     place.ask.scrollIntoView({ block: 'start', behavior: 'instant' });
-    place.byline.focus({ preventScroll: true });
+    place.ask.focus({ preventScroll: true });
   }
 }
 

@@ -5,6 +5,8 @@ import { copyText, h, icon } from './dom.js';
 const LANGUAGES = new Set(['bash', 'c', 'cpp', 'css', 'diff', 'dockerfile', 'fortran', 'go', 'ini', 'java', 'javascript', 'json', 'julia', 'latex', 'makefile', 'markdown', 'matlab', 'python', 'r', 'rust', 'shell', 'sql', 'typescript', 'xml', 'yaml']);
 /** @type {Record<string, string>} */
 const ALIAS = { py: 'python', python3: 'python', sh: 'bash', zsh: 'bash', slurm: 'bash', console: 'shell', 'shell-session': 'shell', js: 'javascript', mjs: 'javascript', ts: 'typescript', jl: 'julia', f90: 'fortran', f95: 'fortran', 'c++': 'cpp', cc: 'cpp', h: 'c', hpp: 'cpp', tex: 'latex', yml: 'yaml', toml: 'ini', html: 'xml', svg: 'xml', md: 'markdown', make: 'makefile', docker: 'dockerfile', golang: 'go', rs: 'rust', m: 'matlab', octave: 'matlab', jsonc: 'json', patch: 'diff' };
+/** @type {Record<string, string>} */
+const NAME = { r: 'R', c: 'C', cpp: 'C++', sql: 'SQL', json: 'JSON', yaml: 'YAML', xml: 'XML', css: 'CSS', python: 'Python', julia: 'Julia', fortran: 'Fortran', matlab: 'MATLAB', latex: 'LaTeX', javascript: 'JavaScript', typescript: 'TypeScript', java: 'Java', go: 'Go', rust: 'Rust', dockerfile: 'Dockerfile', makefile: 'Makefile', markdown: 'Markdown' };
 const HIGHLIGHT_LIMIT = 60_000;
 const MATH_CACHE_LIMIT = 500;
 
@@ -24,7 +26,8 @@ const within = (root, selector) => /** @type {HTMLElement[]} */ ([...(root.match
 export function dress(root) {
   for (const box of within(root, '.codebox')) {
     if (box.firstElementChild?.tagName === 'HEADER') continue;
-    const lang = box.dataset['lang'] || 'text';
+    const asked = box.dataset['lang'] || 'text';
+    const lang = NAME[ALIAS[asked.toLowerCase()] ?? asked.toLowerCase()] ?? asked;
     const button = h('button', { class: 'btn btn-quiet btn-s', type: 'button', 'aria-label': `Copy ${lang} code` }, icon('copy'), ' ', h('span', { text: 'Copy' }));
     button.addEventListener('click', () => copyText(box.querySelector('code')?.textContent?.replace(/\n$/, '') ?? '', button));
     box.prepend(h('header', {}, h('span', { text: lang }), button));

@@ -16,6 +16,7 @@ const PURIFY = {
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   ALLOWED_URI_REGEXP: SAFE_LINK,
+  ADD_URI_SAFE_ATTR: ['data-lang', 'data-display', 'start', 'scope', 'title'], // these hold no address
   RETURN_DOM_FRAGMENT: /** @type {const} */ (true),
 };
 

@@ -41,9 +41,9 @@ export class Place {
     this.ticking = undefined;
     const id = `q${turn.position}`;
     this.bubble = h('div', { class: 'bubble', dir: 'auto' });
-    this.ask = h('article', { class: 'turn ask', 'aria-labelledby': `${id}-h`, id }, h('h2', { class: 'vh', id: `${id}-h`, text: 'You asked' }), this.bubble,
+    this.ask = h('article', { class: 'turn ask', 'aria-labelledby': `${id}-h`, id, tabindex: '-1' }, h('h2', { class: 'vh', id: `${id}-h`, text: 'You asked' }), this.bubble,
       h('div', { class: 'acts' }, iconButton('copy', 'Copy question', { on: { click: (/** @type {Event} */ e) => copyText(this.turn.question, /** @type {HTMLElement} */ (e.currentTarget)) } })));
-    this.byline = h('h2', { class: 'byline', id: `${id}-b`, tabindex: '-1' });
+    this.byline = h('h2', { class: 'byline', id: `${id}-b` });
     this.wait = h('p', { class: 'wait' });
     this.reason = h('details', { class: 'reason', hidden: true }, h('summary', {}, icon('down', 'i-s i-turn'), ' ', h('span', { text: 'Reasoning' })), h('div', { class: 'reason-text', dir: 'auto' }));
     this.prose = h('div', { class: 'prose', dir: 'auto' });
@@ -172,7 +172,7 @@ export class Place {
     if (!turn.route && !turn.tokens_in && !turn.total_ms) return null;
     const line = h('p', { class: 'receipt' });
     if (turn.tokens_in || turn.tokens_out) line.append(h('span', { text: `${turn.tokens_estimated ? 'about ' : ''}${count(turn.tokens_in)} tokens in, ${count(turn.tokens_out)} out` }));
-    if (turn.total_ms !== null) line.append(h('span', { text: turn.first_text_ms !== null ? `${seconds(turn.first_text_ms)} to first text, ${seconds(turn.total_ms)} in all` : seconds(turn.total_ms) }));
+    if (turn.total_ms !== null) line.append(h('span', { text: turn.first_text_ms !== null && turn.answer ? `${seconds(turn.first_text_ms)} to first text, ${seconds(turn.total_ms)} in all` : seconds(turn.total_ms) }));
     const free = turn.tier === 'hpc' ? 'free on campus' : 'free';
     line.append(h('span', { class: 'cost', text: turn.cost_micro ? money(turn.cost_micro) : `$0.0000 · ${turn.answer ? free : 'nothing charged'}` }));
     if (turn.route) {
@@ -189,7 +189,7 @@ export class Place {
     if (!ended && this.versions.length < 2) return [];
     const row = h('div', { class: 'acts' });
     if (ended && turn.answer) row.append(iconButton('copy', 'Copy answer', { on: { click: (/** @type {Event} */ e) => copyText(turn.answer, /** @type {HTMLElement} */ (e.currentTarget)) } }));
-    if (ended) row.append(iconButton('redo', 'Answer again', { 'data-again': true, on: { click: () => this.actions.again(turn, turn.tier_choice, turn.model_choice) } }));
+    if (ended && turn.outcome === 'complete') row.append(iconButton('redo', 'Answer again', { on: { click: () => this.actions.again(turn, turn.tier_choice, turn.model_choice) } }));
     if (this.versions.length > 1) {
       row.append(h('span', { class: 'vers', role: 'group', 'aria-label': 'Versions of this answer' },
         iconButton('left', 'Previous version', { disabled: at === 0, 'data-step': '-1', on: { click: () => this.step(-1) } }, 'i-dir'),

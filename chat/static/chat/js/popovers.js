@@ -58,9 +58,10 @@ function watch(pop) {
       removeEventListener('resize', again);
     }
   });
-  // Tabbing past the end closes it, so that it never covers what has focus.
+  // Tabbing past the end closes it, so that it never covers what has focus. A press on its own plain text gives
+  // the focus to an element around it, which is no reason to close.
   pop.addEventListener('focusout', (event) => {
     const to = /** @type {Node | null} */ (event.relatedTarget);
-    if (to && !pop.contains(to) && to !== invokers.get(pop)) pop.hidePopover();
+    if (to && !pop.contains(to) && !to.contains(pop) && to !== invokers.get(pop)) pop.hidePopover();
   });
 }

@@ -1,6 +1,5 @@
 /** Questions on their way: sent once under one id, sent again under the same id after a lost link, acknowledged events. @module */
 import { Link } from './socket.js';
-import { turnId } from './store.js';
 
 /** @import { ErrorWords, ServerMessage, Turn, TurnEvent } from './types' */
 /** @import { LinkState } from './socket.js' */
@@ -96,8 +95,8 @@ export class Session {
   /** @param {TurnEvent} event */
   #event(event) {
     const result = this.store.apply(event);
+    if (result === 'applied' || result === 'old') this.#acknowledge(event);
     if (result === 'applied') {
-      this.#acknowledge(event);
       this.events.applied(event);
     } else if (result !== 'old') {
       this.#watchAgain();
@@ -106,7 +105,7 @@ export class Session {
 
   /** @param {TurnEvent} event */
   #acknowledge(event) {
-    this.acks.set(turnId(event), event.seq);
+    this.acks.set(event.turn, event.seq);
     this.unacked += 1;
     if (this.unacked >= ACK_EVERY) this.#flush();
     else this.ackTimer ??= setTimeout(() => this.#flush(), ACK_DELAY_MS);

@@ -12,9 +12,6 @@ function fresh(turn) {
   return { ...turn, answer: ended ? turn.answer : '', reasoning: ended ? turn.reasoning : '', seen: ended ? turn.events_end : 0, fence: 0, step: null, fallback: null };
 }
 
-/** Return the id of the turn that `event` belongs to. @param {TurnEvent} event */
-export const turnId = (event) => (typeof event.turn === 'string' ? event.turn : event.turn.id);
-
 export class Store {
   /** @param {Turn[]} turns */
   constructor(turns) {
@@ -41,7 +38,7 @@ export class Store {
 
   /** Apply one event, in order and once. @param {TurnEvent} event @returns {Applied} */
   apply(event) {
-    const turn = this.turns.get(turnId(event));
+    const turn = this.turns.get(event.turn);
     if (!turn) return 'unknown';
     if (turn.state === 'ended' || event.fence < turn.fence) return 'old';
     if (event.fence > turn.fence) {
@@ -49,10 +46,8 @@ export class Store {
       if (turn.fence) Object.assign(turn, { seen: 0, answer: '', reasoning: '', step: null, fallback: null });
       turn.fence = event.fence;
     }
-    if (event.kind !== 'done') {
-      if (event.seq <= turn.seen) return 'old';
-      if (event.seq > turn.seen + 1) return 'gap';
-    }
+    if (event.seq <= turn.seen) return 'old';
+    if (event.seq > turn.seen + 1) return 'gap';
     turn.seen = event.seq;
     this.#change(turn, event);
     return 'applied';
