@@ -16,6 +16,8 @@ for _name in setting_names() - {"DATABASE_URL"}:
 _folder = tempfile.mkdtemp(prefix="stream-test-")
 atexit.register(shutil.rmtree, _folder, ignore_errors=True)
 os.environ["STREAM_VAR_DIR"] = _folder
+# Processes that tests start read the site's own settings, and keep what the test sets for them.
+os.environ["DJANGO_SETTINGS_MODULE"] = "stream_site.settings"
 
 from stream_site.settings import *  # noqa: E402, F403
 
