@@ -38,7 +38,7 @@ check: install-test check-js ## lint, format, types, import directions, template
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-logo
-	$(PY) -m djlint --quiet --lint .
+	$(PY) -m djlint --quiet --lint templates
 	$(PY) manage.py check --fail-level WARNING
 	$(PY) manage.py makemigrations --check --dry-run
 	$(PY) -m pytest -q tests/test_architecture.py

@@ -17,7 +17,6 @@ from redis.exceptions import RedisError
 from chat import protocol, selectors, services
 from chat.feed import Feed
 from chat.live import conversation_group, ring, user_group
-from chat.models import TurnState
 from chat.runner.embedded import embedded_runner, wake_runner
 from chat.runner.runner import ring_runners
 from stream_site.error_shapes import translate, words
@@ -41,7 +40,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         self.groups_joined: set[str] = set()
         await self.accept()
         await self.join(user_group(self.user.pk))
-        self.tasks = [asyncio.create_task(self.feed.run()), asyncio.create_task(self.close_when_idle())]
+        self.tasks = [asyncio.create_task(self.run_feed()), asyncio.create_task(self.close_when_idle())]
         hello = {"protocol": protocol.PROTOCOL_VERSION, "heartbeat_s": protocol.HEARTBEAT_S}
         await self.send_message({"t": "hello", "user": self.user.shown_name, **hello})
 
@@ -85,10 +84,9 @@ class ChatConsumer(AsyncWebsocketConsumer):
             return
         for turn in await database_sync_to_async(selectors.turns_to_tell)(conversation, message.turns, message.after):
             await self.send_message(
-                {"t": "turn.accepted", "for": None, "turn": selectors.turn_dict(turn), "duplicate": False}
+                {"t": "turn.accepted", "for": None, "turn": selectors.told_turn(turn), "duplicate": False}
             )
-            if turn.state != TurnState.ENDED:
-                self.feed.watch(turn.id, 0)
+            self.feed.watch(turn.id, 0)
         own = await database_sync_to_async(selectors.turns_now)(message.turns)
         for turn_id, last in message.turns.items():
             if turn_id in own and own[turn_id].owner_id == self.user.pk:
@@ -124,7 +122,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             self.watched = turn.conversation_id
             await self.join(conversation_group(turn.conversation_id))
         self.feed.watch(turn.id, 0, is_new=not started.duplicate)
-        shown = selectors.turn_dict(turn)
+        shown = selectors.told_turn(turn)
         await self.send_message(
             {"t": "turn.accepted", "for": str(client_id), "turn": shown, "duplicate": started.duplicate}
         )
@@ -187,6 +185,13 @@ class ChatConsumer(AsyncWebsocketConsumer):
         self.groups_joined.discard(group)
         with contextlib.suppress(OSError, RedisError):
             await self.channel_layer.group_discard(group, self.channel_name)
+
+    async def run_feed(self) -> None:
+        try:
+            await self.feed.run()
+        except Exception:  # noqa: BLE001 - the edge: a page that is fed no more must know it and reconnect
+            log.exception("a socket's feed ended")
+            await self.close(1011)
 
     async def close_when_idle(self) -> None:
         while (idle_s := time.monotonic() - self.heard_at) < protocol.IDLE_TIMEOUT_S:  # noqa: ASYNC110

@@ -21,17 +21,19 @@ class TurnCursor:
     behind: bool = False
     done: bool = False
 
+    def start_over(self, fence: int) -> None:
+        """Go back to the beginning under `fence`, unless that is where the cursor is."""
+        if fence != self.fence:
+            self.fence, self.last = fence, 0
+
     def offer(self, event: Event, fence: int) -> bool:
         """Return whether `event` is to be sent now; note a gap. A higher fence starts the turn over."""
         if self.done or fence < self.fence:
             return False
-        if fence > self.fence:
-            if self.fence:
-                self.last = 0
-            self.fence = fence
-        if event["kind"] == "done":
-            self.done = True
-            return True
+        if not self.fence:
+            self.fence = fence  # the browser's own count was under this fence
+        elif fence > self.fence:
+            self.start_over(fence)
         if event["seq"] <= self.last:
             return False
         if event["seq"] > self.last + 1:
@@ -40,7 +42,8 @@ class TurnCursor:
         return True
 
     def sent(self, event: Event) -> None:
-        self.last = max(self.last, event["seq"])
+        self.last = event["seq"]
+        self.done = event["kind"] == "done"
 
 
 @dataclass
@@ -56,6 +59,10 @@ class Window:
         return self.unacked < self.limit
 
     def add(self, turn: str, seq: int, size: int) -> None:
+        """Count a message. Numbers that start over replace the old ones: nobody will acknowledge those."""
+        queue = self.sizes.get(turn)
+        if queue and seq <= queue[-1][0]:
+            self.forget(turn)
         self.sizes.setdefault(turn, deque()).append((seq, size))
         self.unacked += size
 

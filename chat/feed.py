@@ -120,7 +120,7 @@ class Feed:
         if not self.window.is_open:
             return
         try:
-            rows = await database_sync_to_async(selectors.turns_now)(uuid.UUID(t) for t in self.cursors)
+            rows = await database_sync_to_async(selectors.turns_now)([uuid.UUID(t) for t in self.cursors])
             for turn in rows.values():
                 await self.send_stored_of(turn)
         except DatabaseError:
@@ -129,24 +129,38 @@ class Feed:
     async def send_stored_of(self, turn: Turn) -> None:
         key = str(turn.id)
         cursor = self.cursors.get(key)
-        if cursor is None or cursor.done:
-            return
+        if cursor is None or (self.live.get(key) and not cursor.behind):
+            return  # what is held goes on from where the socket is
         if turn.state == TurnState.ENDED:
-            del self.cursors[key]
-            self.live.pop(key, None)
-            await self.send_event(key, cursor, turn.fence, selectors.done_event(turn))
+            await self.send_ended(key, cursor, turn)
             return
         if turn.fence == cursor.fence and turn.events_end <= cursor.last:
             cursor.behind = False
             return
         start = cursor.last if turn.fence == cursor.fence or not cursor.fence else 0
-        for event in await database_sync_to_async(selectors.events_after)(turn.id, start):
+        events = await database_sync_to_async(selectors.events_after)(turn.id, start)
+        cursor.behind = not await self.send_all(key, cursor, turn.fence, events)
+
+    async def send_ended(self, key: str, cursor: TurnCursor, turn: Turn) -> None:
+        """Send the end alone to a socket that has all the text, else the whole answer again under a fence of its own."""
+        self.live.pop(key, None)
+        if cursor.fence in (0, turn.fence) and cursor.last == turn.events_end - 1:
+            complete = await self.send_all(key, cursor, turn.fence, [selectors.done_event(turn)])
+        else:
+            cursor.start_over(turn.fence + 1)
+            complete = await self.send_all(key, cursor, turn.fence + 1, selectors.replay_events(turn))
+        cursor.behind = not complete
+        if complete:
+            self.cursors.pop(key, None)
+
+    async def send_all(self, key: str, cursor: TurnCursor, fence: int, events: list[Event]) -> bool:
+        """Send the events that are due; return False when the window closed before the last."""
+        for event in events:
             if not self.window.is_open:
-                cursor.behind = True
-                return
-            if cursor.offer(event, turn.fence):
-                await self.send_event(key, cursor, turn.fence, event)
-        cursor.behind = False
+                return False
+            if cursor.offer(event, fence):
+                await self.send_event(key, cursor, fence, event)
+        return True
 
     async def send_event(self, turn: str, cursor: TurnCursor, fence: int, event: Event) -> None:
         cursor.sent(event)

@@ -19,7 +19,7 @@ Server to browser
 | `hello`                | `protocol`, `heartbeat_s`, `user`                                                         |
 | `pong`                 | `at`                                                                                      |
 | `watching`             | `conversation`                                                                            |
-| `turn.accepted`        | `for` (client id, or null: started elsewhere), `turn` (see `chat.selectors.turn_dict`), `duplicate` |
+| `turn.accepted`        | `for` (client id, or null: started elsewhere), `turn` (see `chat.selectors.told_turn`: its text comes as events), `duplicate` |
 | `event`                | `turn`, `fence`, `seq`, `kind` and the kind's fields (below). `seq` starts at 1 and has no gap. A higher `fence` starts over from 1: forget what came under the lower one |
 | `conversation.changed` | `conversation`, `title`, `updated_at`, `campus_only`, `deleted`                            |
 | `error`                | `for`, `error`: `stream_site.error_shapes.ErrorWords.as_dict`                              |
@@ -34,7 +34,7 @@ Kinds of event
 | `delta`     | `text`                                                                                   |
 | `reasoning` | `text`                                                                                   |
 | `fallback`  | `from`, `to`, `why` (words). Before the first visible text only                          |
-| `done`      | `outcome`, `stored`: the whole turn, `error` (words or null). Always the last, and always taken, whatever its `seq`: it replaces what came before |
+| `done`      | `outcome`, `stored`: the turn without `answer` and `reasoning`, which came before; `error` (words or null). Always the last |
 
 At most `WINDOW_BYTES` of events are unacknowledged on a socket; the rest waits in the database.
 A socket that sends nothing, not even `ping`, for `IDLE_TIMEOUT_S` is closed with 4408.

@@ -18,6 +18,8 @@ from routing.spend import budget_state
 from routing.types import DataPolicy, Message
 from stream_site.errors import NotFound
 
+REPLAY_CHARS = 4096
+
 
 def turn_dict(turn: Turn) -> dict[str, Any]:
     """Return a whole turn as the browser gets it, in the page, in `turn.accepted` and in `done`."""
@@ -54,14 +56,30 @@ def turn_dict(turn: Turn) -> dict[str, Any]:
 
 
 def done_event(turn: Turn) -> dict[str, Any]:
-    """Return the last event of an ended turn, as its runner sent it."""
-    return {
-        "seq": turn.events_end,
-        "kind": "done",
-        "outcome": turn.outcome,
-        "stored": turn_dict(turn),
-        "error": turn.error,
+    """Return the last event of an ended turn, as its runner sent it: everything but the text, which came before."""
+    stored = {key: value for key, value in turn_dict(turn).items() if key not in ("answer", "reasoning")}
+    return {"seq": turn.events_end, "kind": "done", "outcome": turn.outcome, "stored": stored, "error": turn.error}
+
+
+def told_turn(turn: Turn) -> dict[str, Any]:
+    """Return a turn for `turn.accepted`: without its text, which comes as events, as if it were being answered."""
+    return turn_dict(turn) | {
+        "state": TurnState.RUNNING if turn.state == TurnState.ENDED else turn.state,
+        "outcome": "",
+        "answer": "",
+        "reasoning": "",
+        "error": None,
     }
+
+
+def replay_events(turn: Turn) -> list[dict[str, Any]]:
+    """Return an ended turn as events of its own fence (`turn.fence` + 1), always the same: its text in pieces, then `done`."""
+    kinds = (("reasoning", turn.reasoning), ("delta", turn.answer))
+    pieces = [
+        {"kind": kind, "text": text[at : at + REPLAY_CHARS]} for kind, text in kinds for at in range(0, len(text), REPLAY_CHARS)
+    ]
+    events: list[dict[str, Any]] = [{"seq": number, **piece} for number, piece in enumerate(pieces, 1)]
+    return [*events, done_event(turn) | {"seq": len(pieces) + 1}]
 
 
 # ── for the runner ────────────────────────────────────────────────────────

@@ -95,14 +95,15 @@ def resets_on(budget: Budget) -> date | None:
 
 def refusal(budget: Budget, amount_micro: int, at: datetime) -> BudgetError:
     """Say why `amount_micro` does not fit, what is open instead, and when the budget starts anew."""
-    whose = "Your" if budget.scope == Scope.USER else "The platform's"
+    own = budget.scope == Scope.USER
+    whose, whom = ("Your", "your PI") if own else ("The platform's", "an administrator")
     kind = {Period.MONTH: "monthly budget", Period.DAY: "daily budget", Period.TOTAL: "budget"}[Period(budget.period)]
     held = f" ({format_usd_exact(budget.reserved_micro)} is held for calls under way)" if budget.reserved_micro else ""
     happened = (
         f"{whose} {kind} of {format_usd_exact(budget.limit_micro)} has {format_usd_exact(budget.left_micro)} left{held}"
         f", and this call can cost up to {format_usd_exact(amount_micro)}."
     )
-    todo = "Free tiers stay open: pick one of them, shorten the question, or ask your PI for more."
+    todo = f"Free tiers stay open: pick one of them, shorten the question, or ask {whom} for more."
     anew = resets_on(budget)
     if anew is None:
         return BudgetError(happened, todo=todo)

@@ -26,7 +26,7 @@ from websockets.typing import Origin
 from stream_site.devstack.specs import kv_binary, kv_server
 
 ROOT = Path(__file__).parent.parent
-PASSWORD = "only-in-tests-7"  # noqa: S105
+PASSWORD = "only-in-tests-7"
 Message = dict[str, Any]
 
 
@@ -97,7 +97,12 @@ class Site:
 
     def manage(self, *args: str) -> str:
         done = subprocess.run(
-            [sys.executable, "manage.py", *args], cwd=ROOT, env=os.environ | self.env, capture_output=True, text=True, timeout=60
+            [sys.executable, "manage.py", *args],
+            cwd=ROOT,
+            env=os.environ | self.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -175,7 +180,9 @@ class Page:
     def open(self) -> Page:
         cookie = "; ".join(f"{k}={v}" for k, v in self.http.cookies.items())
         url = self.site.url.replace("http", "ws", 1) + "/ws/chat"
-        opening = connect(url, origin=Origin(self.site.url), additional_headers={"Cookie": cookie}, max_size=None, proxy=None)
+        opening = connect(
+            url, origin=Origin(self.site.url), additional_headers={"Cookie": cookie}, max_size=None, proxy=None
+        )
         self.socket = self.stack.enter_context(opening)
         assert self.receive()["t"] == "hello"
         return self
@@ -198,15 +205,24 @@ class Page:
         assert self.socket
         message: Message = json.loads(self.socket.recv(timeout_s))
         if message["t"] == "event":
-            self.events.setdefault(message["turn"], []).append(message)
+            self.take(message)
             if self.acks:
                 self.send(t="ack", turn=message["turn"], seq=message["seq"])
-                self.turns[message["turn"]] = message["turn_"] if "turn_" in message else message
         elif message["t"] == "turn.accepted":
             self.turns[message["turn"]["id"]] = message["turn"]
         else:
             self.others.append(message)
         return message
+
+    def take(self, event: Message) -> None:
+        """Keep an event as a browser does: a higher fence starts over, what was seen is left out, a gap is a fault."""
+        shown = self.events.setdefault(event["turn"], [])
+        if shown and event["fence"] > shown[-1]["fence"]:
+            shown.clear()
+        last = shown[-1]["seq"] if shown else 0
+        if event["seq"] > last:
+            assert event["seq"] == last + 1, (last, event)
+            shown.append(event)
 
     def ask(self, text: str, **fields: Any) -> str:
         """Send a question; return the turn's id once it is acknowledged."""

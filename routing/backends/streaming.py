@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import Protocol, TypeVar
 
@@ -29,14 +30,19 @@ _ENDED_BADLY: tuple[type[Exception], ...] = (UpstreamTimeout, *NETWORK_ERRORS)
 
 T = TypeVar("T")
 
+log = logging.getLogger("stream.backends")
+
 
 class StreamReader(Protocol):
     """What reads one format: `OpenAIStreamReader` or `OllamaStreamReader`."""
 
     over: bool
+    ignored_frames: int
 
     @property
     def finish_seen(self) -> bool: ...
+    @property
+    def stray_closings(self) -> int: ...
     def feed(self, data: bytes) -> list[Item]: ...
     def close(self) -> list[Item]: ...
 
@@ -112,7 +118,17 @@ async def read_answer(
             if isinstance(item, (Text, Reasoning, ToolPiece)):
                 clock.piece_seen = True
                 text_seen = text_seen or not isinstance(item, Reasoning)
+            if isinstance(item, FinishItem):
+                _report(reader, tier)
             yield to_event(item)
+
+
+def _report(reader: StreamReader, tier: Tier) -> None:
+    """Log what was odd about a stream that still gave an answer, for whoever runs the server."""
+    if reader.ignored_frames:
+        log.warning("%s: %d frames could not be read and were left out", SERVER[tier], reader.ignored_frames)
+    if reader.stray_closings:
+        log.warning("%s: a model closes <think> without opening it; flag it starts_in_reasoning", SERVER[tier])
 
 
 def to_event(item: Item) -> BackendEvent:

@@ -1,4 +1,4 @@
-"""What a judge is: one method that turns a question into a `Judgement`. Pure, CPU only."""
+"""What a judge is: one method from a question to a `Judgement`. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from routing.types import Judgement, Message
 
 @dataclass(frozen=True)
 class JudgeInput:
-    """The last user turn, and the turns before it, oldest first."""
+    """A question: the last user turn and the turns before it, oldest first."""
 
     text: str
     context: Sequence[Message] = ()
 
 
 class Judge(Protocol):
-    def judge(self, question: JudgeInput) -> Judgement: ...
+    def judge(self, question: JudgeInput) -> Judgement:
+        """Return how complex `question` is. Never raises for any text."""
+        ...

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
 from stream_site.devstack import guard
+from stream_site.devstack.http_get import NoAnswer, get
 from stream_site.devstack.specs import STOP_GRACE_S, Child, HttpReady, RedisReady
 
 POLL_S = 0.05
@@ -125,14 +124,14 @@ async def until_ready(running: Running) -> None:
 
 
 async def _until_http(ready: HttpReady) -> None:
-    async with httpx.AsyncClient(trust_env=False, timeout=2.0) as client:
-        while True:
-            try:
-                if (await client.get(ready.url)).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass  # not listening yet
-            await asyncio.sleep(POLL_S)
+    while True:
+        try:
+            status, _ = await get(ready.url, timeout_s=2)
+        except NoAnswer:
+            status = 0  # not listening yet
+        if status == 200:
+            return
+        await asyncio.sleep(POLL_S)
 
 
 async def _until_redis(ready: RedisReady) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+from stream_site.devstack.http_get import NoAnswer, get
 
 OLLAMA_PORT = 11434
 OLLAMA_TIMEOUT_S = 1.0
@@ -79,9 +80,11 @@ async def find_ollama(env: Mapping[str, str]) -> LocalModel | None:
     """Return the Ollama of this machine when it answers within a second and has a model that chats."""
     try:
         url = ollama_url(env.get("OLLAMA_HOST", ""))
-        async with httpx.AsyncClient(trust_env=False, timeout=OLLAMA_TIMEOUT_S) as client:
-            answer = await client.get(f"{url}/api/tags")
-        name = env.get("LOCAL_MODEL", "") or smallest_chat_model(answer.raise_for_status().json())
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        status, body = await get(f"{url}/api/tags", OLLAMA_TIMEOUT_S)
+        smallest = smallest_chat_model(json.loads(body))
+    except (NoAnswer, ValueError):
         return None
-    return LocalModel("ollama", url, name, "", f"{name} by Ollama at {url}") if name else None
+    if status != 200 or not smallest:
+        return None
+    name = env.get("LOCAL_MODEL") or smallest
+    return LocalModel("ollama", url, name, "", f"{name} by Ollama at {url}")

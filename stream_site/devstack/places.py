@@ -22,27 +22,31 @@ def take_lock(site: Site) -> IO[str]:
     A supervisor that was killed leaves its guard, which holds the lock until the last process has ended: that is
     waited for, a few seconds.
     """
-    path = site.var_dir / "devstack.lock"
-    file = path.open("a+", encoding="utf-8")
+    file = (site.var_dir / "devstack.lock").open("a+", encoding="utf-8")
     deadline = time.monotonic() + LEFTOVER_WAIT_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            file.seek(0)
-            pid, _, url = file.read().strip().partition(" ")
-            if _is_alive(pid) or time.monotonic() > deadline:
-                raise StackError(
-                    f"STREAM already runs from {site.var_dir} (process {pid}, {url}). Nothing was started.\n"
-                    "Use that one, or stop it with Ctrl-C where it runs, "
-                    "or give this one a folder of its own: STREAM_VAR_DIR=/another/folder make run PORT=8001"
-                ) from None
-            time.sleep(0.1)
+    while not _lock(file):
+        file.seek(0)
+        pid, _, url = file.read().strip().partition(" ")
+        if _is_alive(pid) or time.monotonic() > deadline:
+            file.close()
+            raise StackError(
+                f"STREAM already runs from {site.var_dir} (process {pid}, {url}). Nothing was started.\n"
+                "Use that one, or stop it with Ctrl-C where it runs, "
+                "or give this one a folder of its own: STREAM_VAR_DIR=/another/folder make run PORT=8001"
+            )
+        time.sleep(0.1)
     file.truncate(0)
     file.write(f"{os.getpid()} {site.url}\n")
     file.flush()
     return file
+
+
+def _lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_alive(pid: str) -> bool:

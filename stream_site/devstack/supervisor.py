@@ -97,10 +97,11 @@ async def _start(site: specs.Site, children: Children, tasks: asyncio.TaskGroup,
     tier = await _local_tier(site)
     waiting = [await start(child) for child in (_kv_server(site), tier.server) if child]
     password = demo_password(site.var_dir)
-    await asyncio.to_thread(_prepare_database, password)
+    await asyncio.to_thread(_with_database, call_command, "migrate", interactive=False, verbosity=0)
     env = specs.site_environment(site, tier.model, os.environ)
     waiting.append(await start(specs.web(site, env)))
-    await asyncio.gather(*(until_ready(running) for running in waiting))
+    account = asyncio.to_thread(_with_database, ensure_demo_account, password)  # a second of hashing, meanwhile
+    await asyncio.gather(account, *(until_ready(running) for running in waiting))
     for child in specs.background_children(site, env):
         await start(child)
     say(f"\nSTREAM runs at {site.url}")
@@ -137,9 +138,9 @@ async def _local_tier(site: specs.Site) -> LocalTier:
     return LocalTier(embedded(port, key), specs.model_server(site, port, key))
 
 
-def _prepare_database(password: str) -> None:
+def _with_database(act: Callable[..., object], *args: object, **kwargs: object) -> None:
+    """Run `act` in this thread and close its database connections."""
     try:
-        call_command("migrate", interactive=False, verbosity=0)
-        ensure_demo_account(password)
+        act(*args, **kwargs)
     finally:
         connections.close_all()

@@ -33,7 +33,7 @@ class FixedJudge:
 
     def judge(self, question: JudgeInput) -> Judgement:
         self.asked.append(question)
-        rest = {c: 0.1 for c in Complexity}
+        rest = dict.fromkeys(Complexity, 0.1)
         return Judgement(self.complexity, rest | {self.complexity: 0.8}, "classifier", "It was told so.", 0.1)
 
 
@@ -92,4 +92,5 @@ def status(tier: Tier, **kwargs: object) -> TierStatus:
 
 
 def says(*texts: str, usage: Usage | None = None) -> list[Step]:
-    return [*(TextDelta(t) for t in texts), Finish("stop"), UsageReport(usage or Usage(prompt=10, completion=len(texts)))]
+    used = usage or Usage(prompt=10, completion=len(texts))
+    return [*(TextDelta(t) for t in texts), UsageReport(used), Finish("stop")]

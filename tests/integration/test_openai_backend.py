@@ -77,13 +77,14 @@ async def test_openrouters_cost_and_details_are_reported_exactly(
     assert events[-2] == UsageReport(Usage(194, 2, 100, 1, 2140, False, "gen-42"))
 
 
-async def test_malformed_keepalives_do_not_end_the_stream(
-    upstream: UpstreamControl, backend: OpenAICompatBackend
+async def test_malformed_keepalives_do_not_end_the_stream_and_are_logged(
+    upstream: UpstreamControl, backend: OpenAICompatBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     keepalive = scripts.raw("data: : keepalive\n\n")
     upstream.script([*keepalive, *LOCAL.part("a"), *keepalive, *LOCAL.part("b"), *scripts.openai_end()])
     events = await collect(backend.stream(call()))
     assert (text_of(events), events[-1]) == ("ab", Finish("stop"))
+    assert "2 frames could not be read" in caplog.text
 
 
 async def test_keepalives_keep_a_slow_answer_alive(upstream: UpstreamControl) -> None:

@@ -6,7 +6,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from routing import ledger
-from routing.models import LedgerEntry
+from routing.models import Budget, LedgerEntry
 from routing.types import Price, Usage
 from tests.integration.routing.conftest import NewCall
 
@@ -55,6 +55,14 @@ def test_a_call_has_one_line_of_each_kind(line: LedgerEntry) -> None:
     copy.pk, copy._state.adding = None, True
     with pytest.raises(IntegrityError), transaction.atomic():
         copy.save()
+
+
+@pytest.mark.parametrize("column", ["limit_micro", "spent_micro", "reserved_micro"])
+def test_no_amount_of_a_budget_goes_below_zero(new_call: NewCall, column: str) -> None:
+    ledger.reserve(call=new_call(), upper_micro=5)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Budget.objects.update(**{column: -1})
+    assert {row.reserved_micro for row in Budget.objects.all()} == {5}
 
 
 @pytest.mark.django_db(transaction=True)

@@ -51,8 +51,10 @@ class LedgerMachine(RuleBasedStateMachine):
         self.told = [Told(USERS[n % 2], uuid4()) for n in range(8)]
 
     def teardown(self) -> None:
+        differences = verify()
         transaction.set_rollback(True)
         self.around.__exit__(None, None, None)
+        assert differences == []
 
     def taken(self, user: int | None = None) -> int:
         """Spent plus held, of one user or of everyone."""
@@ -114,10 +116,6 @@ class LedgerMachine(RuleBasedStateMachine):
         expected = (sum(t.spent or 0 for t in self.told), sum(t.held for t in self.told))
         assert stored.get((Scope.PLATFORM, ""), (0, 0)) == expected
 
-    @invariant()
-    def the_ledger_agrees(self) -> None:
-        assert verify() == []
-
 
 @pytest.mark.data
 @pytest.mark.django_db
@@ -125,5 +123,5 @@ def test_any_sequence_of_services_keeps_the_books(settings: Settings) -> None:
     settings.USER_MONTHLY_BUDGET_USD = USER_LIMIT / 1_000_000
     settings.PLATFORM_MONTHLY_BUDGET_USD = PLATFORM_LIMIT / 1_000_000
     run_state_machine_as_test(
-        LedgerMachine, settings=hypothesis_settings(max_examples=40, stateful_step_count=25, deadline=None)
+        LedgerMachine, settings=hypothesis_settings(max_examples=30, stateful_step_count=25, deadline=None)
     )

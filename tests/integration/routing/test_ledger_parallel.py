@@ -48,9 +48,7 @@ def reserve_a_cent(call: ledger.CallRef) -> str:
     try:
         ledger.reserve(call=call, upper_micro=CENT)
     except BudgetError as error:
-        assert error.retry_after_s
-        assert error.retry_after_s > 0
-        return "refused"
+        return "refused" if error.retry_after_s else "refused, and no word until when"
     return "held"
 
 
@@ -146,18 +144,18 @@ def test_checking_beside_live_calls_raises_no_false_alarm(settings: Settings, ne
     assert at_once(5, work) == {"done": 4, "0 differences": 1}
 
 
-def test_of_twenty_calls_from_four_processes_one_gets_through(alice: User) -> None:
+def test_of_twenty_calls_from_two_processes_one_gets_through(alice: User) -> None:
     environment = {**os.environ, "DATABASE_URL": url_of_test_database(), "USER_MONTHLY_BUDGET_USD": "0.01"}
-    command = [sys.executable, "-m", "tests.integration.routing.reserve_many", str(alice.pk), "5"]
+    command = [sys.executable, "-m", "tests.integration.routing.reserve_many", str(alice.pk), "10"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, env=environment, **pipes) for _ in range(4)]  # type: ignore[call-overload]
+    processes = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]  # type: ignore[call-overload]
     for process in processes:
         assert process.stdout.readline() == "ready\n"
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
     said = Counter(line for process in processes for line in process.communicate(timeout=60)[0].split())
-    assert [process.returncode for process in processes] == [0] * 4
+    assert [process.returncode for process in processes] == [0, 0]
     assert said == {"held": 1, "refused": 19}
     assert budget_state(alice.pk).reserved_micro == CENT
     assert verify() == []

@@ -64,7 +64,7 @@ def test_each_line_is_in_one_local_day(
     info = ZoneInfo(zone)
     with django_assert_num_queries(1):
         whole = spend_by_day(user_id=alice.pk, first=picked[0], last=picked[-1], zone=info)
-    single = {}
+    single: dict[date, int] = {}
     for day in picked:
         single |= spend_by_day(user_id=alice.pk, first=day, last=day, zone=info)
     assert whole == single == days

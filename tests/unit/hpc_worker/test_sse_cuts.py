@@ -6,10 +6,11 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_worker.sse import Fault, FinishItem, Item, Reasoning, Text
+from tests.calm import CALM
 from tests.fakes import scripts
 from tests.fakes.formats import chunk
 from tests.fakes.scripts import events, openai, stream_bytes, tool, tool_deltas
@@ -53,6 +54,7 @@ def test_at_every_byte_position_a_cut_changes_nothing(name: str) -> None:
     assert joined(read(*(bytes([byte]) for byte in stream))) == whole
 
 
+@CALM
 @given(st.sampled_from(sorted(STREAMS)), st.lists(st.integers(0, 2000)), st.booleans())
 def test_any_set_of_cuts_changes_nothing(name: str, cuts: list[int], starts: bool) -> None:
     stream = stream_bytes(STREAMS[name])
@@ -78,7 +80,7 @@ JSON = st.recursive(
 CHOICE = st.fixed_dictionaries({"choices": st.lists(st.fixed_dictionaries({"delta": JSON, "finish_reason": JSON}))})
 
 
-@settings(max_examples=60)
+@CALM
 @given(st.lists(JSON | CHOICE | st.fixed_dictionaries({"usage": JSON, "choices": JSON})))
 def test_no_json_however_odd_raises_and_every_stream_has_one_end(frames: list[object]) -> None:
     items = read("".join(f"data: {json.dumps(frame)}\n\n" for frame in frames).encode())
@@ -86,6 +88,7 @@ def test_no_json_however_odd_raises_and_every_stream_has_one_end(frames: list[ob
     assert text_of(items).encode("utf-8") is not None
 
 
+@CALM
 @given(st.lists(st.binary(max_size=30)))
 def test_no_bytes_raise(reads: list[bytes]) -> None:
     assert isinstance(last(read(*reads)), (Fault, FinishItem))

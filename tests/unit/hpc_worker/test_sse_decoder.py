@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import hpc_worker
 from hpc_worker.sse_decoder import LineSplitter, LineTooLong, SseDecoder, SseEvent
+from tests.calm import CALM
 
 
 def decode(*reads: bytes) -> list[SseEvent]:
@@ -100,6 +101,7 @@ LINES = st.lists(
 )
 
 
+@CALM
 @given(
     lines=LINES,
     ends=st.lists(st.sampled_from([b"\n", b"\r", b"\r\n"]), min_size=1),

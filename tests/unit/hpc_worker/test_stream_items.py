@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_worker.stream_items import UsageItem, count, micro_dollars, read_usage
+from tests.calm import CALM
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,7 @@ def test_reported_cost_becomes_whole_micro_dollars_rounded_half_even(dollars: ob
     assert micro_dollars(dollars) == micro
 
 
+@CALM
 @given(st.integers(0, 10**15 - 1))
 def test_every_whole_amount_survives(micro: int) -> None:
     assert micro_dollars(Decimal(micro) / 1_000_000) == micro

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_worker.think import TextCleaner, ThinkSplitter
+from tests.calm import CALM
 
 
 def split(*deltas: str, starts: bool = False, complete: bool = True) -> tuple[str, str]:
@@ -82,6 +83,7 @@ def test_thinking_is_not_held_back_unless_the_closing_tag_may_follow() -> None:
 PIECES = st.lists(st.sampled_from(["<think>", "</think>", "\n", " ", "<", "</", "think>", "a", "é🌍", "\r\n", ">"]))
 
 
+@CALM
 @given(PIECES, st.lists(st.integers(0, 60)), st.booleans(), st.booleans())
 def test_however_deltas_are_cut_thought_and_answer_are_the_same(
     pieces: list[str], cuts: list[int], starts: bool, complete: bool
@@ -92,6 +94,7 @@ def test_however_deltas_are_cut_thought_and_answer_are_the_same(
     assert split(*deltas, starts=starts, complete=complete) == split(text, starts=starts, complete=complete)
 
 
+@CALM
 @given(PIECES, st.booleans())
 def test_nothing_but_tags_and_line_breaks_is_ever_lost(pieces: list[str], starts: bool) -> None:
     text = "".join(pieces)
@@ -100,6 +103,7 @@ def test_nothing_but_tags_and_line_breaks_is_ever_lost(pieces: list[str], starts
     assert kept == [c for c in text if c not in "\r\n <>/think"]
 
 
+@CALM
 @given(st.text(alphabet=st.characters(exclude_characters="<"), min_size=1))
 def test_text_without_tags_is_passed_on_exactly(text: str) -> None:
     assert split(*text) == ("", text)
@@ -132,6 +136,7 @@ def test_what_a_database_cannot_store_is_replaced_and_cut_pairs_are_joined(delta
     assert clean(*deltas) == text
 
 
+@CALM
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=()))))
 def test_cleaned_text_can_always_be_encoded(deltas: list[str]) -> None:
     text = clean(*deltas)

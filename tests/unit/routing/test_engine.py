@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from routing.context import Ask
-from routing.engine import AnswerRequest, Answering, AttemptStarted, Ended, Engine, FellBack, Routed
+from routing.engine import Answering, AnswerRequest, AttemptStarted, Ended, Engine, FellBack, Routed
 from routing.types import Complexity, DataPolicy, Finish, Outcome, ReasoningDelta, TextDelta, Tier, Usage
 from stream_site.errors import BudgetError, StreamBroken, UpstreamBusy, UpstreamError, UpstreamTimeout
 from tests.fakes.engine_parts import FixedJudge, ListBackend, OpenPurse, Step, says, status
@@ -31,7 +31,12 @@ def answering(
         tiers=tuple(status(tier, paid=tier is Tier.CLOUD) for tier in backends),
         answer_timeout_s=timeout_s,
     )
-    fields = {"turn_id": uuid.uuid4(), "user_id": 1, "ask": Ask("What is a mole?"), "budget_left_micro": 10**9} | request
+    fields = {
+        "turn_id": uuid.uuid4(),
+        "user_id": 1,
+        "ask": Ask("What is a mole?"),
+        "budget_left_micro": 10**9,
+    } | request
     return engine.answer(AnswerRequest(**fields), purse or OpenPurse())  # type: ignore[arg-type]
 
 

@@ -95,8 +95,8 @@ export class Session {
   /** @param {TurnEvent} event */
   #event(event) {
     const result = this.store.apply(event);
+    if (result === 'applied' || result === 'old') this.#acknowledge(event);
     if (result === 'applied') {
-      this.#acknowledge(event);
       this.events.applied(event);
     } else if (result !== 'old') {
       this.#watchAgain();

@@ -46,10 +46,8 @@ export class Store {
       if (turn.fence) Object.assign(turn, { seen: 0, answer: '', reasoning: '', step: null, fallback: null });
       turn.fence = event.fence;
     }
-    if (event.kind !== 'done') {
-      if (event.seq <= turn.seen) return 'old';
-      if (event.seq > turn.seen + 1) return 'gap';
-    }
+    if (event.seq <= turn.seen) return 'old';
+    if (event.seq > turn.seen + 1) return 'gap';
     turn.seen = event.seq;
     this.#change(turn, event);
     return 'applied';

@@ -99,7 +99,7 @@ export type TurnEvent = { t: 'event'; turn: string; fence: number; seq: number }
   | { kind: 'delta'; text: string }
   | { kind: 'reasoning'; text: string }
   | { kind: 'fallback'; from: TierName; to: TierName; why: string }
-  | { kind: 'done'; outcome: Outcome; stored: Turn; error: ErrorWords | null }
+  | { kind: 'done'; outcome: Outcome; stored: Omit<Turn, 'answer' | 'reasoning'>; error: ErrorWords | null }
 );
 
 export interface ConversationChanged {

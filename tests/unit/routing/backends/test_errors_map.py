@@ -29,6 +29,7 @@ from stream_site.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
+from tests.calm import CALM
 
 REQUEST = httpx2.Request("POST", "http://127.0.0.1/v1/chat/completions")
 
@@ -210,6 +211,7 @@ def test_a_servers_message_is_cleaned(message: str, words: str) -> None:
     assert clean(message) == words
 
 
+@CALM
 @given(st.text())
 def test_a_cleaned_message_is_one_bounded_line(message: str) -> None:
     words = clean(message * 50)
@@ -217,6 +219,7 @@ def test_a_cleaned_message_is_one_bounded_line(message: str) -> None:
     assert words.splitlines() == [words]
 
 
+@CALM
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_no_error_body_raises(body: object) -> None:
     for text in (json.dumps(body), json.dumps({"error": body}), json.dumps({"detail": body})):
