@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.fakes.chat_site import make_turn
 
-WAVES = r"""Use **peaks over threshold**. Twelve annual maxima are too few to fit a three-parameter GEV; a threshold keeps every independent storm.
+WAVES = r"""Use **peaks over threshold**. Twelve annual maxima are too few for a GEV; a threshold keeps every storm.
 
 | | Block maxima (GEV) | Peaks over threshold (GPD) |
 |---|---|---|

@@ -23,6 +23,10 @@ export class Log {
     this.dirty = new Set();
     this.frame = 0;
     this.stick = true;
+    /** The page's height when its place was last looked at. */
+    this.height = 0;
+    // Turns get their real height when they come near the view: the end moves, and who is there stays there.
+    new ResizeObserver(() => { if (this.stick) this.toEnd(true); }).observe(this.root);
     addEventListener('scroll', () => this.#scrolled(), { passive: true });
     addEventListener('resize', () => this.toEnd(false), { passive: true });
     this.jump.addEventListener('click', () => { this.toEnd(true); document.getElementById('ask')?.focus({ preventScroll: true }); });
@@ -115,8 +119,13 @@ export class Log {
 
   atEnd() { return document.documentElement.scrollHeight - scrollY - innerHeight < NEAR_END_PX; }
 
+  /** A scroll that comes with a new height is the browser's doing, any other one the reader's. */
   #scrolled() {
-    this.stick = this.atEnd();
+    const height = document.documentElement.scrollHeight;
+    const grew = height !== this.height;
+    this.height = height;
+    if (this.atEnd()) this.stick = true;
+    else if (!grew) this.stick = false;
     this.jump.hidden = this.stick;
   }
 
@@ -131,6 +140,7 @@ export class Log {
     if (!force && !this.stick) return;
     this.stick = true;
     this.jump.hidden = true;
+    this.height = document.documentElement.scrollHeight;
     scrollTo({ top: document.documentElement.scrollHeight, behavior: 'instant' });
   }
 }

@@ -44,7 +44,7 @@ export function partNote(turn, actions) {
   const { error } = turn;
   const happened = asked ? (turn.answer ? 'The part above is saved.' : 'Your question is saved.') : [error?.happened, error?.kept ?? 'What arrived is saved.'].filter(Boolean).join(' ');
   const title = asked ? 'You stopped the answer' : turn.outcome === 'damaged' ? 'The answer arrived damaged' : 'The answer stopped early';
-  return h('section', { class: 'note' }, icon(asked ? 'stop' : 'warn'), h('h3', { text: title }), h('p', { text: happened }), buttons, asked ? null : support(error));
+  return h('section', { class: 'note' }, icon(asked ? 'info' : 'warn'), h('h3', { text: title }), h('p', { text: happened }), buttons, asked ? null : support(error));
 }
 
 /** A note in the page for an error that belongs to no answer. @param {ErrorWords} error @param {() => void} [close] */

@@ -69,6 +69,8 @@ export class Search {
   /** @param {SearchHit[]} found @param {string} words */
   #draw(found, words) {
     this.runs = [];
+    // Two versions of an answer often say the same: one line for both.
+    found = found.filter((hit, at) => found.findIndex((o) => o.conversation === hit.conversation && o.position === hit.position && o.where === hit.where) === at);
     const text = this.input.value.trim().replace(/^>\s*/, '').toLowerCase();
     const commands = this.commands.filter((c) => (c.when?.() ?? true) && c.name.toLowerCase().includes(text));
     /** @type {Node[]} */

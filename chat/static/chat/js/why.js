@@ -36,8 +36,9 @@ function body(turn, actions, close) {
   }
   if (route.reason) parts.push(h('p', { text: route.reason }));
   if (turn.fallback) parts.push(h('p', { text: `${TIER_LABEL[turn.fallback.from]} could not answer: ${turn.fallback.why}` }));
-  parts.push(table(turn, route.candidates, actions, close));
-  parts.push(h('p', { class: 'muted small', text: 'Redo adds a version. This answer stays. Costs are upper bounds.' }));
+  const tiers = table(turn, route.candidates, actions, close);
+  parts.push(tiers);
+  if (tiers.querySelector('button')) parts.push(h('p', { class: 'muted small', text: 'Redo adds a version. This answer stays. Costs are upper bounds.' }));
   return parts;
 }
 
