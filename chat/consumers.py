@@ -189,7 +189,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
     async def run_feed(self) -> None:
         try:
             await self.feed.run()
-        except Exception:  # noqa: BLE001 - the edge: a page that is fed no more must know it and reconnect
+        except Exception:
             log.exception("a socket's feed ended")
             await self.close(1011)
 

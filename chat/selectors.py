@@ -76,7 +76,9 @@ def replay_events(turn: Turn) -> list[dict[str, Any]]:
     """Return an ended turn as events of its own fence (`turn.fence` + 1), always the same: its text in pieces, then `done`."""
     kinds = (("reasoning", turn.reasoning), ("delta", turn.answer))
     pieces = [
-        {"kind": kind, "text": text[at : at + REPLAY_CHARS]} for kind, text in kinds for at in range(0, len(text), REPLAY_CHARS)
+        {"kind": kind, "text": text[at : at + REPLAY_CHARS]}
+        for kind, text in kinds
+        for at in range(0, len(text), REPLAY_CHARS)
     ]
     events: list[dict[str, Any]] = [{"seq": number, **piece} for number, piece in enumerate(pieces, 1)]
     return [*events, done_event(turn) | {"seq": len(pieces) + 1}]

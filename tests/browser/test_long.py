@@ -27,7 +27,8 @@ KEYS = """async () => {
 }"""
 WATCH_OLD = """() => {
   window.touched = 0;
-  new MutationObserver((all) => { for (const m of all) if (m.target !== log && !log.lastElementChild.contains(m.target)) touched++; })
+  const old = (node) => node !== log && !log.lastElementChild.contains(node);
+  new MutationObserver((all) => { for (const m of all) if (old(m.target)) touched++; })
     .observe(log, { subtree: true, childList: true, characterData: true });
 }"""
 
@@ -45,8 +46,12 @@ def test_long_chat(chat_site: ChatSite, context: BrowserContext, long_html: str)
     expect(page.locator(".answer.last .receipt")).to_be_in_viewport()
     shown_ms = page.evaluate("performance.now()")
     until(page, f"document.querySelectorAll('.ask').length === {TURNS}", timeout_s=60)
-    assert page.evaluate("[...document.querySelectorAll('.bubble')].every((b, i) => b.textContent === `Question ${i + 1}`)")
-    assert page.evaluate("[...document.querySelectorAll('.prose')].every((p) => p.textContent.includes('peaks over threshold'))")
+    assert page.evaluate(
+        "[...document.querySelectorAll('.bubble')].every((b, i) => b.textContent === `Question ${i + 1}`)"
+    )
+    assert page.evaluate(
+        "[...document.querySelectorAll('.prose')].every((p) => p.textContent.includes('peaks over threshold'))"
+    )
     assert page.evaluate("document.documentElement.scrollHeight - scrollY - innerHeight") < 100
     key_ms = statistics.median(page.evaluate(KEYS))
     page.fill("#ask", "")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from chat.runner.eventlog import MOST_CHARS, EventLog
 
 pieces = st.lists(
-    st.tuples(st.floats(0, 0.05), st.sampled_from(["delta", "reasoning", "state"]), st.text(min_size=1, max_size=40)), max_size=60
+    st.tuples(st.floats(0, 0.05), st.sampled_from(["delta", "reasoning", "state"]), st.text(min_size=1, max_size=40)),
+    max_size=60,
 )
 
 
@@ -48,4 +49,7 @@ def test_another_kind_pushes_out_what_waits_before_it() -> None:
     log = EventLog(1.0)
     log.add(0.0, "reasoning", text="a")
     log.add(0.1, "reasoning", text="b")
-    assert [(e["kind"], e.get("text")) for e in log.add(0.2, "attempt", attempt=2)] == [("reasoning", "b"), ("attempt", None)]
+    assert [(e["kind"], e.get("text")) for e in log.add(0.2, "attempt", attempt=2)] == [
+        ("reasoning", "b"),
+        ("attempt", None),
+    ]

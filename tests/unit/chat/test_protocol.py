@@ -42,7 +42,9 @@ def test_a_deeply_nested_message_is_refused() -> None:
         protocol.parse("[" * 100_000)
 
 
-@pytest.mark.parametrize(("text", "word"), [("", "empty"), (" \n", "empty"), ("a\0b", "Character 2"), ("x\ud800", "U\\+D800")])
+@pytest.mark.parametrize(
+    ("text", "word"), [("", "empty"), (" \n", "empty"), ("a\0b", "Character 2"), ("x\ud800", "U\\+D800")]
+)
 def test_a_question_that_cannot_be_stored_is_named(text: str, word: str) -> None:
     with pytest.raises(InputError, match=word):
         protocol.question_text(text)
