@@ -31,10 +31,8 @@ def embedded_runner() -> Runner | None:
 
 
 async def start_embedded_runner() -> None:
-    """Start the runner with the process, and make its slow parts ready before the first question comes."""
-    runner = embedded_runner()
-    if runner is not None:
-        await runner.engine.warm()
+    """Start the runner with the process; it makes its slow parts ready while the first pages are served."""
+    embedded_runner()
 
 
 async def stop_embedded_runner() -> None:

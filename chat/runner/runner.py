@@ -63,11 +63,19 @@ class Runner:
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._warm())
                 group.create_task(self._forever(self._claim_once, self._wait_bell))
                 group.create_task(self._forever(self._renew_once, self._wait_renewal))
                 group.create_task(self._forever(self._hear_once, None))
         finally:
             await self.drain()
+
+    async def _warm(self) -> None:
+        """Load weights and libraries before the first question; one that comes earlier waits for its own part only."""
+        try:
+            await self.engine.warm()
+        except Exception:  # noqa: BLE001 - the edge: what cannot be made ready shows itself when it is used
+            log.exception("not everything could be made ready")
 
     async def _forever(self, once: Callable[[], Awaitable[None]], wait: Callable[[], Awaitable[None]] | None) -> None:
         """Do `once` again and again. A database or broker that is away is said once a second, and waited for."""

@@ -38,7 +38,7 @@ class Child:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     ready: HttpReady | RedisReady | None = None
-    ready_timeout_s: float = 30.0
+    ready_timeout_s: float = 90.0
     stop_stage: int = FRONT
 
 
