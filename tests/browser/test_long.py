@@ -27,7 +27,8 @@ KEYS = """async () => {
 }"""
 WATCH_OLD = """() => {
   window.touched = 0;
-  new MutationObserver((all) => { for (const m of all) if (m.target !== log && !log.lastElementChild.contains(m.target)) touched++; })
+  const isOld = (m) => m.target !== log && !log.lastElementChild.contains(m.target);
+  new MutationObserver((all) => { touched += all.filter(isOld).length; })
     .observe(log, { subtree: true, childList: true, characterData: true });
 }"""
 
@@ -45,13 +46,18 @@ def test_long_chat(chat_site: ChatSite, context: BrowserContext, long_html: str)
     expect(page.locator(".answer.last .receipt")).to_be_in_viewport()
     shown_ms = page.evaluate("performance.now()")
     until(page, f"document.querySelectorAll('.ask').length === {TURNS}", timeout_s=60)
-    assert page.evaluate("[...document.querySelectorAll('.bubble')].every((b, i) => b.textContent === `Question ${i + 1}`)")
-    assert page.evaluate("[...document.querySelectorAll('.prose')].every((p) => p.textContent.includes('peaks over threshold'))")
+    assert page.evaluate(
+        "[...document.querySelectorAll('.bubble')].every((b, i) => b.textContent === `Question ${i + 1}`)"
+    )
+    assert page.evaluate(
+        "[...document.querySelectorAll('.prose')].every((p) => p.textContent.includes('peaks over threshold'))"
+    )
     assert page.evaluate("document.documentElement.scrollHeight - scrollY - innerHeight") < 100
     key_ms = statistics.median(page.evaluate(KEYS))
     page.fill("#ask", "")
     wait(page, lambda: chat_site.sockets)
     turn_id = ask(page, chat_site, "One more")
+    page.wait_for_timeout(1000)  # turns that have just come near are being coloured and typeset
     page.evaluate(WATCH_OLD)
     begin(chat_site, turn_id)
     chat_site.text(turn_id, *[f"word{n} and **more**\n\n" for n in range(40)])
