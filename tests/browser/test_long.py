@@ -72,7 +72,7 @@ def test_older_turns_do_not_move_what_is_read(chat_site: ChatSite, context: Brow
     """A search leads to an old turn: it stays in view while its neighbours are drawn and laid out."""
     chat_site.pages["/"] = long_html
     page = context.new_page()
-    page.goto(f"{chat_site.url}/#q120")
+    page.goto(f"{chat_site.url}/#q120", wait_until="commit")
     until(page, "document.activeElement.id === 'q120'", timeout_s=60)
     page.wait_for_timeout(800)
     top = page.evaluate("q120.getBoundingClientRect().top")
