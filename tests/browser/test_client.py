@@ -42,7 +42,7 @@ def ask(page: Page, chat_site: ChatSite, text: str) -> str:
     page.press("#ask", "Enter")
     wait(page, lambda: len(chat_site.running) > len(before))
     turn_id = (set(chat_site.running) - before).pop()
-    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    expect(page.locator("#send.is-stop")).to_have_attribute("aria-label", "Stop")
     return turn_id
 
 

@@ -27,8 +27,8 @@ KEYS = """async () => {
 }"""
 WATCH_OLD = """() => {
   window.touched = 0;
-  const old = (node) => node !== log && !log.lastElementChild.contains(node);
-  new MutationObserver((all) => { for (const m of all) if (old(m.target)) touched++; })
+  const isOld = (m) => m.target !== log && !log.lastElementChild.contains(m.target);
+  new MutationObserver((all) => { touched += all.filter(isOld).length; })
     .observe(log, { subtree: true, childList: true, characterData: true });
 }"""
 
@@ -57,6 +57,7 @@ def test_long_chat(chat_site: ChatSite, context: BrowserContext, long_html: str)
     page.fill("#ask", "")
     wait(page, lambda: chat_site.sockets)
     turn_id = ask(page, chat_site, "One more")
+    page.wait_for_timeout(1000)  # turns that have just come near are being coloured and typeset
     page.evaluate(WATCH_OLD)
     begin(chat_site, turn_id)
     chat_site.text(turn_id, *[f"word{n} and **more**\n\n" for n in range(40)])
@@ -71,7 +72,7 @@ def test_older_turns_do_not_move_what_is_read(chat_site: ChatSite, context: Brow
     """A search leads to an old turn: it stays in view while its neighbours are drawn and laid out."""
     chat_site.pages["/"] = long_html
     page = context.new_page()
-    page.goto(f"{chat_site.url}/#q120")
+    page.goto(f"{chat_site.url}/#q120", wait_until="commit")
     until(page, "document.activeElement.id === 'q120'", timeout_s=60)
     page.wait_for_timeout(800)
     top = page.evaluate("q120.getBoundingClientRect().top")

@@ -286,7 +286,7 @@ class ChatPage {
   goToHash() {
     const position = /^#q(\d+)$/.exec(location.hash)?.[1];
     if (!position) return;
-    if (!this.log.places.has(Number(position))) this.log.drawAll();
+    this.log.drawBackTo(Number(position));
     const place = this.log.places.get(Number(position));
     if (!place) return;
     this.log.stick = false;

@@ -50,9 +50,9 @@ export class Log {
     idle(() => { this.drawOlder(); if (this.older.length) this.#whenIdle(); }, { timeout: 500 });
   }
 
-  /** Draw the next older turns above, keeping what is in view where it is. */
-  drawOlder() {
-    const chunk = this.older.splice(-CHUNK);
+  /** Draw the next older turns above, keeping what is in view where it is. @param {number} [most] */
+  drawOlder(most = CHUNK) {
+    const chunk = this.older.splice(-most);
     if (!chunk.length) return;
     const anchor = this.root.firstElementChild;
     const before = anchor?.getBoundingClientRect().top ?? 0;
@@ -61,8 +61,11 @@ export class Log {
     if (Math.abs(moved) > 1) scrollBy({ top: moved, behavior: 'instant' });
   }
 
-  /** Draw every turn that is still missing, so that one of them can be shown. */
-  drawAll() { while (this.older.length) this.drawOlder(); }
+  /** Draw the turns back to `position`, at once, so that it can be shown. @param {number} position */
+  drawBackTo(position) {
+    const missing = this.older.filter((group) => group[0].position >= position).length;
+    if (missing) this.drawOlder(missing);
+  }
 
   /** @param {LiveTurn[]} group versions of one position @param {boolean} [above] */
   #draw(group, above = false) {

@@ -90,7 +90,7 @@ export class Place {
     } else {
       renderWhole(this.prose, turn.answer);
       dress(this.prose);
-      nearby.observe(this.prose);
+      nearby.observe(this.answer);
     }
     this.prose.hidden = !turn.answer;
     this.drawFoot(live);
