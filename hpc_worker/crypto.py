@@ -10,7 +10,7 @@
                 plaintext = kind(1) | len(2) | body | zeros up to a multiple of 32
     request and result   AAD = ctx(label),  plaintext = len(4) | body | zeros up to a multiple of 256
 
-The platform makes a salt_c for each channel and each producer process its own salt_p, so a counter never meets a key twice.
+The platform makes a salt_c for each channel, each producer process its own salt_p: no counter meets a key twice.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Hop-by-hop messages are flat JSON objects in WebSocket text messages, at most 2,
     relay -> peer      challenge  v nonce(32) epoch(8)             after connect, after `park`, and to renew a nonce
     peer  -> relay     park       v role=producer kid mac(32)      keep this socket authenticated but without a channel
     peer  -> relay     open       v role=consumer kid cid(16) last fin [mailbox] mac(32)
-    peer  -> relay     open       v role=producer kid cid(16) attempt mac(32)
+    peer  -> relay     open       v role=producer kid cid(16) attempt instance(16) mac(32)
     relay -> consumer  ok         epoch(8) producer top
     relay -> producer  ok         epoch(8) have ack                have is -1 when the relay needs HEAD
     consumer -> relay -> producer   ack  n                         cumulative: stored up to n
@@ -61,9 +61,16 @@ class ConsumerOpen:
 
 @dataclass(frozen=True)
 class ProducerOpen:
+    """`instance` is the first half of the process's salt_p, as HEAD will show it.
+
+    The same instance may replace its own older connection. Another instance of the same attempt is a task that was
+    started twice: the relay refuses it with 4409 once the first has sent HEAD, so it never calls the model.
+    """
+
     kid: str
     cid: bytes
     attempt: int
+    instance: bytes
     mac: bytes = bytes(32)
 
 
@@ -146,7 +153,7 @@ _FORMS: Mapping[str, tuple[type[Any], Mapping[str, Any], Mapping[str, _Reader]]]
     "open/producer": (
         ProducerOpen,
         {"v": VERSION, "role": "producer"},
-        {**_OPEN, "attempt": _whole(1, MAX_ATTEMPT)},
+        {**_OPEN, "attempt": _whole(1, MAX_ATTEMPT), "instance": _hex(16)},
     ),
     "ok/consumer": (ConsumerOk, {}, {"epoch": _hex(8), "producer": _flag, "top": _SEQ}),
     "ok/producer": (ProducerOk, {}, {"epoch": _hex(8), "have": _whole(-1, MAX_SEQ), "ack": _SEQ}),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from hpc_worker import handshake
 
@@ -60,6 +61,21 @@ class Keyring:
 
     def __repr__(self) -> str:
         return f"Keyring({', '.join(self.keys)})"
+
+
+def relay_name(url: str) -> str:
+    """Return the name a relay is authenticated by: host, and port unless it is the scheme's own, of the URL dialled.
+
+    A relay behind a proxy is told its public name. Raises `ValueError` for anything but ws:// and wss://.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss") or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise ValueError(
+            "a relay URL is ws://host[:port]/path or wss://host[:port]/path, without user, query or fragment"
+        )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    own = {"ws": 80, "wss": 443}[parts.scheme]
+    return host if parts.port in (None, own) else f"{host}:{parts.port}"
 
 
 def admission_mac(key: bytes, nonce: bytes, relay_name: str, message: handshake.Authenticated) -> bytes:
