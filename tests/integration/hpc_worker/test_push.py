@@ -95,7 +95,7 @@ async def test_the_first_token_leaves_at_once_and_the_rest_is_joined() -> None:
         assert [o.body for o in read(relay, job)][:2] == [b"first", b"x" * 10]
 
 
-@pytest.mark.parametrize("cuts", [[1], [3, 5, 9, 20], [0, 0, 2]])
+@pytest.mark.parametrize("cuts", [[1], [2, 4, 5, 3], [0, 0, 2]])
 async def test_cuts_are_resumed_without_gap_or_repeat(cuts: list[int]) -> None:
     async with MiniRelay(ADMISSION, script=[{"cut_after": n} for n in cuts]) as relay:
         job = make_job(relay)
