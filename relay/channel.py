@@ -12,14 +12,12 @@ from relay.ring import Ring
 class Channel:
     """Frames on their way from producer to consumer (`ring`) and back (`control`), and who is connected.
 
-    `attempt` is 0 until a producer has opened. `challenger` is a second producer of the same attempt that has not
-    shown yet that it continues the pinned HEAD; see `Hub`.
+    `attempt` is 0 until a producer has opened.
     """
 
     __slots__ = (
         "acked",
         "attempt",
-        "challenger",
         "cid",
         "consumer",
         "consumer_kid",
@@ -30,6 +28,7 @@ class Channel:
         "fin_seq",
         "full_since",
         "head",
+        "instance",
         "mailbox",
         "pace",
         "producer",
@@ -45,7 +44,7 @@ class Channel:
         self.consumer_since = now
         self.producer: Conn | None = None
         self.producer_kid = ""
-        self.challenger: Conn | None = None
+        self.instance = b""
         self.attempt = 0
         self.mailbox = False
         self.head = b""
@@ -60,18 +59,12 @@ class Channel:
         self.traffic = now
         self.full_since: float | None = None
 
-    def producers(self) -> Iterator[Conn]:
-        """Yield the producer and its challenger, those that are there."""
-        if self.producer is not None:
-            yield self.producer
-        if self.challenger is not None:
-            yield self.challenger
-
     def connections(self) -> Iterator[Conn]:
         """Yield everyone connected."""
         if self.consumer is not None:
             yield self.consumer
-        yield from self.producers()
+        if self.producer is not None:
+            yield self.producer
 
     def bytes(self) -> int:
         """Return the bytes held in both directions."""

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from hpc_worker.keyring import Keyring, KeyringError
@@ -42,7 +42,7 @@ class RelayConfig:
     consumer_keys: Keyring
     producer_keys: Keyring
     metrics_token: str = ""
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> RelayConfig:
@@ -89,24 +89,26 @@ def _disjoint(consumers: Keyring, producers: Keyring) -> None:
     if both := sorted(set(consumers) & set(producers)):
         raise RelayConfigError(f"The kid {both[0]!r} is in RELAY_CONSUMER_KEYS and in RELAY_PRODUCER_KEYS.")
     if set(consumers.keys.values()) & set(producers.keys.values()):
-        raise RelayConfigError("RELAY_CONSUMER_KEYS and RELAY_PRODUCER_KEYS hold the same key; roles come from the key.")
+        raise RelayConfigError(
+            "RELAY_CONSUMER_KEYS and RELAY_PRODUCER_KEYS hold the same key; roles come from the key."
+        )
 
 
 def _limits(environ: Mapping[str, str]) -> Limits:
-    known = {f"{_LIMIT}{field.name.upper()}": field for field in fields(Limits)}
+    known = {f"{_LIMIT}{limit.name.upper()}": limit for limit in fields(Limits)}
     values: dict[str, float] = {}
     for name, text in environ.items():
         if not name.startswith(_LIMIT) or not text.strip():
             continue
         if name not in known:
             raise RelayConfigError(f"{name} is not a limit of the relay.", todo="See docs/relay.md for the list.")
-        field = known[name]
-        whole = isinstance(field.default, int)
+        limit = known[name]
+        whole = isinstance(limit.default, int)
         try:
             value = int(text) if whole else float(text)
         except ValueError:
             raise RelayConfigError(f"{name}={text!r} is not a {'whole ' if whole else ''}number.") from None
         if not 0 < value < 2**53:
             raise RelayConfigError(f"{name}={text} must be above zero.")
-        values[field.name] = value
+        values[limit.name] = value
     return Limits(**values)  # type: ignore[arg-type]

@@ -12,8 +12,8 @@
 A frame is stored once and never copied: a consumer's place in the ring is its send queue (`take`), so a consumer that
 does not read costs the ring and nothing else. A full ring stops reading from the producer and never drops a frame.
 
-A second producer of the same attempt takes over with its first frame (or after `takeover_grace_s`), not at `open`: when
-its HEAD is not the pinned one it is a duplicated task, and it is the one that is closed with 4409.
+A producer's `open` names its process (`instance`, half of the salt in its HEAD). The same process may replace its own
+older connection; another one of the same attempt is a task that was started twice and is refused once HEAD is pinned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from hpc_worker import wire
+from hpc_worker import handshake, wire
 from hpc_worker.wire import Close
 from relay.actions import Action, Pause
 from relay.admission import Admission
@@ -70,7 +70,7 @@ class Hub:
         """Refuse what is new, let running channels finish for `drain_s`, then close with 4430 (see `tick`)."""
         self.draining = True
         self._drained_at = now + self.life.limits.drain_s
-        notice = wire.build_text(wire.Restarting(self.life.limits.restart_after_ms))
+        notice = handshake.build_text(handshake.Restarting(self.life.limits.restart_after_ms))
         for conn in list(self.life.conns):
             if conn.stage is Stage.OPEN:
                 conn.texts.append(notice)
@@ -86,13 +86,13 @@ class Hub:
         if conn.stage is Stage.ENDED:
             return _NOTHING
         try:
-            message = wire.parse_text(text)
+            message = handshake.parse_text(text)
         except wire.WireError as error:
             self.life.end(conn, error.close, now)
             return self.life.flush()
-        if isinstance(message, wire.Ack) and conn.role is Role.CONSUMER and conn.channel is not None:
+        if isinstance(message, handshake.Ack) and conn.role is Role.CONSUMER and conn.channel is not None:
             self._ack(conn, conn.channel, message.n, now)
-        elif isinstance(message, wire.Park | wire.ConsumerOpen | wire.ProducerOpen) and conn.stage is not Stage.OPEN:
+        elif isinstance(message, handshake.Authenticated) and conn.stage is not Stage.OPEN:
             self._opening.admit(conn, message, now)
         else:
             self.life.end(conn, Close.MALFORMED, now)
@@ -120,8 +120,6 @@ class Hub:
         elif kind == _CTRL or not channel.head:
             life.end(conn, Close.MALFORMED, now)
         else:
-            if conn is channel.challenger:
-                self._opening.seat(channel, now)
             self._data(conn, channel, seq, frame, now)
             if kind == _FIN and channel.ring.top == seq:
                 channel.fin_seq = seq
@@ -137,7 +135,7 @@ class Hub:
             out.extend(conn.texts)
             conn.texts.clear()
         if conn.ack_due >= 0:
-            out.append(wire.build_text(wire.Ack(conn.ack_due)))
+            out.append(handshake.build_text(handshake.Ack(conn.ack_due)))
             conn.ack_due = -1
         channel = conn.channel
         if channel is not None:
@@ -180,9 +178,6 @@ class Hub:
             return
         if channel.stalled(now, life.limits) and channel.consumer is not None:
             life.end(channel.consumer, Close.SLOW_CONSUMER, now)
-        challenger = channel.challenger
-        if challenger is not None and now >= challenger.deadline:
-            self._opening.seat(channel, now)
 
     # -- producer to consumer
 
@@ -192,7 +187,8 @@ class Hub:
         except wire.WireError as error:
             self.life.end(conn, error.close, now)
             return
-        if not isinstance(head, wire.Head) or head.attempt != conn.attempt:
+        says = (head.attempt, head.salt_p[:16]) if isinstance(head, wire.Head) else None
+        if says != (channel.attempt, channel.instance):
             self.life.end(conn, Close.MALFORMED, now)
         elif not channel.head:
             channel.head = frame
@@ -200,8 +196,6 @@ class Hub:
                 self.life.wake(channel.consumer)
         elif channel.head != frame:
             self.life.end(conn, Close.REPLACED, now)
-        elif conn is channel.challenger:
-            self._opening.seat(channel, now)
 
     def _data(self, conn: Conn, channel: Channel, seq: int, frame: bytes, now: float) -> None:
         life, ring = self.life, channel.ring
@@ -240,9 +234,9 @@ class Hub:
             return
         self.registry.memory -= channel.ring.trim(n)
         self.life.make_room(channel)
-        for producer in channel.producers():
-            producer.ack_due = n
-            self.life.wake(producer)
+        if channel.producer is not None:
+            channel.producer.ack_due = n
+            self.life.wake(channel.producer)
 
     # -- consumer to producer
 
@@ -265,8 +259,8 @@ class Hub:
         channel.control_seq = seq
         ring.append(frame)
         self.registry.memory += len(frame)
-        for other in channel.producers():
-            self.life.wake(other)
+        if producer is not None:
+            self.life.wake(producer)
         if ring.full and (producer is None or producer.sent < ring.base):
             self.life.hold(conn)
 
@@ -276,5 +270,5 @@ class Hub:
         if frames:
             conn.sent = max(conn.sent, ring.base - 1) + len(frames)
             out.extend(frames)
-            if channel.consumer is not None and conn is channel.producer:
+            if channel.consumer is not None:
                 self.life.release(channel.consumer)  # performed with the next call's actions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hpc_worker import wire
+from hpc_worker import handshake
 from hpc_worker.wire import Close
 from relay import actions
 from relay.channel import Channel
@@ -69,9 +69,8 @@ class Lifecycle:
         if not self.starved or not self.registry.relieved:
             return
         for channel in self.starved:
-            if not channel.ring.full:
-                for conn in channel.producers():
-                    self.release(conn)
+            if channel.producer is not None and not channel.ring.full:
+                self.release(channel.producer)
         self.starved.clear()
 
     # -- ends
@@ -89,7 +88,7 @@ class Lifecycle:
     def restarting(self, conn: Conn, now: float) -> None:
         """Close `conn` because this relay restarts, and say when to come back."""
         if conn.stage is not Stage.OPEN and conn.stage is not Stage.ENDED:
-            conn.texts.append(wire.build_text(wire.Restarting(self.limits.restart_after_ms)))
+            conn.texts.append(handshake.build_text(handshake.Restarting(self.limits.restart_after_ms)))
         self.end(conn, Close.RESTARTING, now, f"after_ms={self.limits.restart_after_ms}")
 
     def leave(self, conn: Conn, outcome: Outcome, now: float) -> None:
@@ -109,10 +108,8 @@ class Lifecycle:
         if channel.consumer is conn:
             channel.consumer = None
             channel.consumer_since = now
-        elif channel.challenger is conn:
-            channel.challenger = None
         elif channel.producer is conn:
-            channel.producer, channel.challenger = channel.challenger, None
+            channel.producer = None
 
     def uncount(self, conn: Conn) -> None:
         """Take `conn` out of those that have not opened a channel."""
@@ -124,9 +121,9 @@ class Lifecycle:
 
     def finish(self, channel: Channel, n: int, now: float) -> None:
         """End a channel whose consumer has stored everything up to `n`, FIN among it."""
-        for producer in list(channel.producers()):
-            producer.ack_due = n
-            self.end(producer, Close.DONE, now)
+        if channel.producer is not None:
+            channel.producer.ack_due = n
+            self.end(channel.producer, Close.DONE, now)
         if channel.consumer is not None:
             self.end(channel.consumer, Close.DONE, now)
         self.registry.bury(channel.cid, now)

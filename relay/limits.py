@@ -16,7 +16,6 @@ class Limits:
 
     open_timeout_s: float = 5.0
     nonce_life_s: float = 60.0
-    takeover_grace_s: float = 1.0
     stalled_consumer_s: float = 30.0
     without_consumer_s: float = 120.0
     channel_life_s: float = 1800.0

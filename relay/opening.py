@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_worker import wire
+from hpc_worker import handshake
 from hpc_worker.wire import Close
 from relay.admission import Admission, role_of
 from relay.channel import Channel
@@ -33,16 +33,16 @@ class Opening:
             conn.deadline = now + most.open_timeout_s
             self._challenge(conn)
 
-    def admit(self, conn: Conn, message: wire.Authenticated, now: float) -> None:
+    def admit(self, conn: Conn, message: handshake.Authenticated, now: float) -> None:
         """Take `park` or `open` of a connection without a channel."""
         life = self._life
         if life.failed.blocked(conn.group, now):
             life.end(conn, Close.LIMIT, now)
         elif not self._admission.admits(conn, message) or (conn.kid and conn.kid != message.kid):
             life.end(conn, Close.DENIED, now)
-        elif isinstance(message, wire.Park):
+        elif isinstance(message, handshake.Park):
             self._park(conn, message, now)
-        elif isinstance(message, wire.ConsumerOpen):
+        elif isinstance(message, handshake.ConsumerOpen):
             self._name(conn, message)
             self._consumer(conn, message, now)
         else:
@@ -50,7 +50,7 @@ class Opening:
             self._producer(conn, message, now)
 
     def tick(self, now: float) -> None:
-        """Close what did not open in time; renew the nonces of parked sockets; end the grace of second producers."""
+        """Close what did not open in time; renew the nonces of parked sockets."""
         life = self._life
         for conn in [c for c in life.unopened if now >= c.deadline]:
             if conn.stage is Stage.FRESH:
@@ -58,20 +58,13 @@ class Opening:
             else:
                 self._renew(conn, now)
 
-    def seat(self, channel: Channel, now: float) -> None:
-        """Let the second producer of `channel` take over."""
-        conn, channel.challenger = channel.challenger, None
-        if conn is not None:
-            self._sit(channel, conn, now)
-
     # -- parked
 
-    def _name(self, conn: Conn, message: wire.Authenticated) -> None:
-        # The count of parked sockets goes by kid, so the stage changes first.
+    def _name(self, conn: Conn, message: handshake.Open) -> None:
         self._life.uncount(conn)
-        conn.kid, conn.role, conn.stage = message.kid, role_of(message), Stage.OPEN
+        conn.kid, conn.role, conn.stage, conn.cid = message.kid, role_of(message), Stage.OPEN, message.cid
 
-    def _park(self, conn: Conn, message: wire.Park, now: float) -> None:
+    def _park(self, conn: Conn, message: handshake.Park, now: float) -> None:
         life = self._life
         if conn.stage is Stage.PARKED:
             life.end(conn, Close.MALFORMED, now)
@@ -96,7 +89,7 @@ class Opening:
 
     # -- consumer
 
-    def _consumer(self, conn: Conn, message: wire.ConsumerOpen, now: float) -> None:
+    def _consumer(self, conn: Conn, message: handshake.ConsumerOpen, now: float) -> None:
         life = self._life
         conn.last = message.last
         channel = self._registry.get(message.cid)
@@ -119,13 +112,13 @@ class Opening:
         conn.sent = conn.last if conn.last <= ring.top else ring.base - 1
         if conn.last:
             life.counters["resumed"] += 1
-        self._ok(conn, wire.ConsumerOk(self._epoch, channel.producer is not None, ring.top))
+        self._ok(conn, handshake.ConsumerOk(self._epoch, channel.producer is not None, ring.top))
         conn.last_take = now
         if channel.control.full and channel.producer is None:
             life.hold(conn)
 
-    def _stored_all(self, conn: Conn, channel: Channel | None, message: wire.ConsumerOpen, now: float) -> None:
-        self._ok(conn, wire.ConsumerOk(self._epoch, False, message.last))
+    def _stored_all(self, conn: Conn, channel: Channel | None, message: handshake.ConsumerOpen, now: float) -> None:
+        self._ok(conn, handshake.ConsumerOk(self._epoch, False, message.last))
         if channel is None:  # a relay that knows nothing of it still refuses a late producer
             self._registry.bury(message.cid, now)
         else:
@@ -134,7 +127,7 @@ class Opening:
 
     # -- producer
 
-    def _producer(self, conn: Conn, message: wire.ProducerOpen, now: float) -> None:
+    def _producer(self, conn: Conn, message: handshake.ProducerOpen, now: float) -> None:
         life, channel = self._life, self._registry.get(message.cid)
         if channel is None:
             gone = self._registry.finished(message.cid, now)
@@ -148,42 +141,35 @@ class Opening:
         elif channel.producer_kid != conn.kid:
             life.end(conn, Close.DENIED, now)
             return
-        conn.attempt, conn.channel = message.attempt, channel
+        elif channel.head and channel.instance != message.instance:  # a task that was started twice
+            life.end(conn, Close.REPLACED, now)
+            return
+        if channel.producer is not None:
+            life.end(channel.producer, Close.REPLACED, now)
+        channel.producer, channel.instance, conn.channel = conn, message.instance, channel
+        if channel.consumer is not None:
+            life.release(channel.consumer)
         have = channel.ring.top if channel.head else -1
-        if channel.producer is None or not channel.head:
-            self._sit(channel, conn, now)
-        else:
-            if channel.challenger is not None:
-                life.end(channel.challenger, Close.REPLACED, now)
-            channel.challenger = conn
-            conn.deadline = now + self._limits.takeover_grace_s
         if have >= 0:
             life.counters["resumed"] += 1
-        self._ok(conn, wire.ProducerOk(self._epoch, have, channel.acked))
+        self._ok(conn, handshake.ProducerOk(self._epoch, have, channel.acked))
         if channel.ring.full:
             life.hold(conn)
         elif self._registry.starved:
             life.starved.add(channel)
             life.hold(conn)
 
-    def _new_attempt(self, channel: Channel, message: wire.ProducerOpen, now: float) -> None:
-        for old in list(channel.producers()):
-            self._life.end(old, Close.STALE_ATTEMPT, now)
+    def _new_attempt(self, channel: Channel, message: handshake.ProducerOpen, now: float) -> None:
+        if channel.producer is not None:
+            self._life.end(channel.producer, Close.STALE_ATTEMPT, now)
         # A consumer that saw the old HEAD must not mix two attempts: it comes back and decides.
         if channel.consumer is not None and channel.consumer.head_sent:
             self._life.end(channel.consumer, Close.STALE_ATTEMPT, now)
         self._registry.start_attempt(channel, message.attempt, message.kid)
         self._life.make_room(channel)
 
-    def _sit(self, channel: Channel, conn: Conn, now: float) -> None:
-        if channel.producer is not None:
-            self._life.end(channel.producer, Close.REPLACED, now)
-        channel.producer = conn
-        if channel.consumer is not None:
-            self._life.release(channel.consumer)
-
-    def _ok(self, conn: Conn, ok: wire.ConsumerOk | wire.ProducerOk) -> None:
+    def _ok(self, conn: Conn, ok: handshake.ConsumerOk | handshake.ProducerOk) -> None:
         conn.texts.clear()  # an unread challenge says nothing any more
-        conn.texts.append(wire.build_text(ok))
+        conn.texts.append(handshake.build_text(ok))
         self._life.counters[f"opened_{conn.role}"] += 1
         self._life.wake(conn)

@@ -53,9 +53,9 @@ class Conn:
     __slots__ = (
         "ack_due",
         "address",
-        "attempt",
         "bytes",
         "channel",
+        "cid",
         "close_code",
         "deadline",
         "frames",
@@ -82,8 +82,8 @@ class Conn:
         self.stage = Stage.FRESH
         self.role = Role.NONE
         self.kid = ""
-        self.attempt = 0
         self.channel: Channel | None = None
+        self.cid = b""
         self.nonces: tuple[bytes, ...] = ()
         self.deadline = 0.0
         self.texts: list[str] = []

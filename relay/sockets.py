@@ -4,37 +4,74 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from hpc_worker.wire import Close as CloseCode
-from relay.actions import Close
+from relay.actions import Action, Close
 from relay.hub import Hub
 from relay.peer import Conn
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
+Perform = Callable[[tuple[Action, ...]], None]
 
 # A peer that does not even take its close message is cut off after this long.
 CLOSE_TIMEOUT_S = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What the server gives: the ASGI calls and, from `relay.uvicorn_ws`, a way to cut the transport."""
+
+    receive: Receive
+    send: Send
+    abort: Callable[[], None] | None
+
+
 class Socket:
-    """The socket of one `Conn`. `abort` cuts the transport, where the server lets us."""
+    """The socket of one `Conn`. `was_cut` says that its task was cancelled because the peer took nothing."""
 
-    __slots__ = ("_abort", "_closing", "_conn", "_delay", "_hub", "_now", "_readable", "_send", "_wake", "held")
+    __slots__ = (
+        "_closing",
+        "_conn",
+        "_cutter",
+        "_delay",
+        "_held",
+        "_hub",
+        "_line",
+        "_loop",
+        "_readable",
+        "_task",
+        "_wake",
+        "was_cut",
+    )
 
-    def __init__(self, hub: Hub, conn: Conn, send: Send, abort: Callable[[], None] | None) -> None:
+    def __init__(self, hub: Hub, conn: Conn, line: Line) -> None:
         self._hub = hub
         self._conn = conn
-        self._send = send
-        self._abort = abort
-        self._now = asyncio.get_running_loop().time
+        self._line = line
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
         self._closing: Close | None = None
+        self._cutter: asyncio.TimerHandle | None = None
         self._delay = 0.0
-        self.held = False
-        self._wake = asyncio.Event()
+        self._held = False
         self._readable: asyncio.Event | None = None
+        self._wake = asyncio.Event()
+        self.was_cut = False
+
+    async def run(self, perform: Perform) -> None:
+        """Serve the socket until it is gone."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(self._write())
+                await self._read(perform)
+                writer.cancel()
+        finally:
+            if self._cutter is not None:
+                self._cutter.cancel()
 
     # -- the hub's actions
 
@@ -47,36 +84,50 @@ class Socket:
         if seconds:
             self._delay = seconds
         else:
-            self.held = True
+            self._held = True
 
     def resume(self) -> None:
         """Read again."""
-        self.held = False
+        self._held = False
         if self._readable is not None:
             self._readable.set()
 
     def close(self, action: Close) -> None:
-        """Have the writer close; the reader stops."""
+        """Have the writer close; the reader then sees the end."""
         self._closing = action
-        self._wake.set()
+        self._cutter = self._loop.call_later(CLOSE_TIMEOUT_S, self._cut)
+        self.wake()
         self.resume()
+
+    def _cut(self) -> None:
+        if self._line.abort is not None:
+            self._line.abort()
+        elif self._task is not None:
+            self.was_cut = True
+            self._task.cancel()
 
     # -- reading
 
-    async def read(self, receive: Receive, on_message: Callable[[Event], None]) -> None:
-        """Pass every message to `on_message` until the peer has gone. Honours pauses: that is the back pressure."""
+    async def _read(self, perform: Perform) -> None:
+        """Pass messages to the hub until the peer has gone. Honours pauses: that is the back pressure."""
+        receive, hub, conn, time = self._line.receive, self._hub, self._conn, self._loop.time
         while True:
             event = await receive()
-            if event["type"] == "websocket.disconnect":
+            if event["type"] != "websocket.receive":
                 return
-            on_message(event)
-            if self.held:
-                await self._until_resumed(None)
-            elif self._delay:
-                delay, self._delay = self._delay, 0.0
-                await self._until_resumed(delay)
+            data = event.get("bytes")
+            if data is not None:
+                due = hub.on_binary(conn, data, time())
+            else:
+                due = hub.on_text(conn, event.get("text") or "", time())
+            if due:
+                perform(due)
+                if self._held or self._delay:
+                    await self._pause()
 
-    async def _until_resumed(self, seconds: float | None) -> None:
+    async def _pause(self) -> None:
+        seconds = None if self._held else self._delay
+        self._delay = 0.0
         if self._closing is not None:
             return
         event = self._readable = asyncio.Event()
@@ -89,29 +140,31 @@ class Socket:
 
     # -- writing
 
-    async def write(self) -> None:
-        """Send what the hub has for this socket, then close it when told. Waits for room in the transport."""
-        closer: asyncio.TimerHandle | None = None
-        hub, conn, send, now = self._hub, self._conn, self._send, self._now
-        while self._closing is None:
-            batch = hub.take(conn, now())
-            for item in batch:
-                if self._closing is not None:
-                    break
-                await send(_message(item))
-            if not batch:
-                await self._wake.wait()
-                self._wake.clear()
-        del closer
-        await self._finish(self._closing)
+    async def _write(self) -> None:
+        """Send what the hub has for this socket, then close it when told. `send` waits for room in the transport."""
+        hub, conn, send, time = self._hub, self._conn, self._line.send, self._loop.time
+        try:
+            while self._closing is None:
+                batch = hub.take(conn, time())
+                for item in batch:
+                    await send(_message(item))
+                    if self._closing is not None and not self._closing.flush:
+                        break
+                if not batch:
+                    await self._wake.wait()
+                    self._wake.clear()
+            await self._finish(self._closing)
+        except (OSError, RuntimeError):
+            # The server says in this way that the peer is gone or was given up; the reader sees the same.
+            return
 
     async def _finish(self, action: Close) -> None:
         if action.flush:
-            for item in self._hub.take(self._conn, self._now()):
-                await self._send(_message(item))
-        await self._send({"type": "websocket.close", "code": action.code, "reason": action.reason[:120]})
-        if action.code == CloseCode.SLOW_CONSUMER and self._abort is not None:
-            self._abort()
+            for item in self._hub.take(self._conn, self._loop.time()):
+                await self._line.send(_message(item))
+        await self._line.send({"type": "websocket.close", "code": action.code, "reason": action.reason[:120]})
+        if action.code == CloseCode.SLOW_CONSUMER and self._line.abort is not None:
+            self._line.abort()
 
 
 def _message(item: str | bytes) -> Event:
