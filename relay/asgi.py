@@ -17,10 +17,11 @@ from typing import Any
 from relay import actions
 from relay.admission import Admission
 from relay.config import RelayConfig
+from relay.fastpath import FastSocket
 from relay.hub import Hub
 from relay.peer import Conn
 from relay.reports import CidHash, log_line, metrics
-from relay.sockets import Event, Line, Receive, Send, Socket
+from relay.sockets import Event, Receive, Send, Socket
 
 PATH = "/v1"
 TICK_S = 1.0
@@ -34,7 +35,7 @@ class RelayApp:
         self._config = config
         admission = Admission(config.name, config.consumer_keys, config.producer_keys, os.urandom)
         self.hub = Hub(admission, config.limits)
-        self._sockets: dict[Conn, Socket] = {}
+        self._sockets: dict[Conn, Socket | FastSocket] = {}
         self._names = CidHash()
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -62,13 +63,12 @@ class RelayApp:
         await send({"type": "websocket.accept"})
         client = scope.get("client")
         conn, due = self.hub.connect(client[0] if client else "", self._now())
-        abort = (scope.get("extensions") or {}).get("stream.abort", {}).get("abort")
-        socket = self._sockets[conn] = Socket(self.hub, conn, Line(receive, send, abort))
+        socket = self._sockets[conn] = self._socket(scope, conn, send)
         self._empty.clear()
         self._perform(due)
         self._set_timer()
         try:
-            await socket.run(self._perform)
+            await socket.run(receive)
         except asyncio.CancelledError:
             if not socket.was_cut:
                 raise
@@ -77,6 +77,15 @@ class RelayApp:
             del self._sockets[conn]
             if not self._sockets:
                 self._empty.set()
+
+    def _socket(self, scope: Event, conn: Conn, send: Send) -> Socket | FastSocket:
+        """Return the fast socket where the server offers it and the configuration does not forbid it."""
+        line = (scope.get("extensions") or {}).get("stream.relay", {}).get("line")
+        if line is not None and self._config.fast_path:
+            fast = FastSocket(self.hub, conn, line, self._perform)
+            if fast.attach():
+                return fast
+        return Socket(self.hub, conn, send, self._perform)
 
     async def drain(self) -> None:
         """Take no more connections, let channels finish for `drain_s`, close the rest with 4430, wait for them."""

@@ -6,6 +6,7 @@
 | `RELAY_CONSUMER_KEYS`   | `kid:hex64[,...]`, or `RELAY_CONSUMER_KEYS_FILE`                              |
 | `RELAY_PRODUCER_KEYS`   | `kid:hex64[,...]`, one per endpoint, or `RELAY_PRODUCER_KEYS_FILE`            |
 | `RELAY_METRICS_TOKEN`   | bearer token of `/metrics`; without it there is no `/metrics`                |
+| `RELAY_FAST_PATH`       | `0` sends every frame through ASGI, also where uvicorn runs `RelayWebSocket` |
 | `RELAY_LIMIT_<NAME>`    | a number of `relay.limits.Limits`, for example `RELAY_LIMIT_CHANNELS=2000`   |
 """
 
@@ -43,6 +44,7 @@ class RelayConfig:
     producer_keys: Keyring
     metrics_token: str = ""
     limits: Limits = field(default_factory=Limits)
+    fast_path: bool = True
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> RelayConfig:
@@ -62,7 +64,8 @@ class RelayConfig:
         consumers = _keys(environ, "RELAY_CONSUMER_KEYS")
         producers = _keys(environ, "RELAY_PRODUCER_KEYS")
         _disjoint(consumers, producers)
-        return cls(name, consumers, producers, _secret(environ, "RELAY_METRICS_TOKEN"), _limits(environ))
+        fast = environ.get("RELAY_FAST_PATH", "").strip() != "0"
+        return cls(name, consumers, producers, _secret(environ, "RELAY_METRICS_TOKEN"), _limits(environ), fast)
 
     def __repr__(self) -> str:
         return f"RelayConfig({self.name!r}, {self.consumer_keys!r}, {self.producer_keys!r}, {self.limits!r})"

@@ -1,13 +1,11 @@
-"""One WebSocket: a receive loop and one writer task, driven by the hub's actions."""
+"""One WebSocket on any ASGI server: a receive loop and one writer task, driven by the hub's actions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
-from hpc_worker.wire import Close as CloseCode
 from relay.actions import Action, Close
 from relay.hub import Hub
 from relay.peer import Conn
@@ -21,15 +19,6 @@ Perform = Callable[[tuple[Action, ...]], None]
 CLOSE_TIMEOUT_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """What the server gives: the ASGI calls and, from `relay.uvicorn_ws`, a way to cut the transport."""
-
-    receive: Receive
-    send: Send
-    abort: Callable[[], None] | None
-
-
 class Socket:
     """The socket of one `Conn`. `was_cut` says that its task was cancelled because the peer took nothing."""
 
@@ -40,18 +29,20 @@ class Socket:
         "_delay",
         "_held",
         "_hub",
-        "_line",
         "_loop",
+        "_perform",
         "_readable",
+        "_send",
         "_task",
         "_wake",
         "was_cut",
     )
 
-    def __init__(self, hub: Hub, conn: Conn, line: Line) -> None:
+    def __init__(self, hub: Hub, conn: Conn, send: Send, perform: Perform) -> None:
         self._hub = hub
         self._conn = conn
-        self._line = line
+        self._send = send
+        self._perform = perform
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._closing: Close | None = None
@@ -62,12 +53,12 @@ class Socket:
         self._wake = asyncio.Event()
         self.was_cut = False
 
-    async def run(self, perform: Perform) -> None:
+    async def run(self, receive: Receive) -> None:
         """Serve the socket until it is gone."""
         try:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(self._write())
-                await self._read(perform)
+                await self._read(receive)
                 writer.cancel()
         finally:
             if self._cutter is not None:
@@ -100,17 +91,15 @@ class Socket:
         self.resume()
 
     def _cut(self) -> None:
-        if self._line.abort is not None:
-            self._line.abort()
-        elif self._task is not None:
+        if self._task is not None:
             self.was_cut = True
             self._task.cancel()
 
     # -- reading
 
-    async def _read(self, perform: Perform) -> None:
+    async def _read(self, receive: Receive) -> None:
         """Pass messages to the hub until the peer has gone. Honours pauses: that is the back pressure."""
-        receive, hub, conn, time = self._line.receive, self._hub, self._conn, self._loop.time
+        hub, conn, perform, time = self._hub, self._conn, self._perform, self._loop.time
         while True:
             event = await receive()
             if event["type"] != "websocket.receive":
@@ -142,7 +131,7 @@ class Socket:
 
     async def _write(self) -> None:
         """Send what the hub has for this socket, then close it when told. `send` waits for room in the transport."""
-        hub, conn, send, time = self._hub, self._conn, self._line.send, self._loop.time
+        hub, conn, send, time = self._hub, self._conn, self._send, self._loop.time
         try:
             while self._closing is None:
                 batch = hub.take(conn, time())
@@ -161,10 +150,8 @@ class Socket:
     async def _finish(self, action: Close) -> None:
         if action.flush:
             for item in self._hub.take(self._conn, self._loop.time()):
-                await self._line.send(_message(item))
-        await self._line.send({"type": "websocket.close", "code": action.code, "reason": action.reason[:120]})
-        if action.code == CloseCode.SLOW_CONSUMER and self._line.abort is not None:
-            self._line.abort()
+                await self._send(_message(item))
+        await self._send({"type": "websocket.close", "code": action.code, "reason": action.reason[:120]})
 
 
 def _message(item: str | bytes) -> Event:

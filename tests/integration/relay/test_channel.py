@@ -70,7 +70,7 @@ async def test_control_frames_reach_a_producer_that_comes_later_and_one_that_ret
 @pytest.mark.parametrize("batch", [1, 7])
 async def test_both_sides_resume_without_gap_or_repeat(start_relay: Start, batch: int) -> None:
     relay, cid, salt = start_relay(), os.urandom(16), os.urandom(32)
-    head, total, stored, sent = head_frame(salt), 60, 0, 0
+    head, total, stored, sent = head_frame(salt), 15 * batch, 0, 0
     while stored < total:
         async with dial(relay.url) as consumer, dial(relay.url) as producer:
             await open_consumer(consumer, cid, stored)
