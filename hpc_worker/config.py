@@ -4,7 +4,8 @@
 |-----------------------------|----------------------------------------------------------------------|---------|
 | STREAM_E2E_KEYS             | end-to-end keys of this endpoint, kid:hex64[,kid:hex64]              | needed  |
 | STREAM_PRODUCER_KEYS        | admission keys of role producer, same form                           | needed  |
-| STREAM_RELAY_URLS_ALLOWED   | relays a job may name, comma separated; wss://, or ws:// on loopback | needed  |
+| STREAM_RELAY_URLS_ALLOWED   | relays a job may name, [name=]url, comma separated; wss://, or ws://  | needed  |
+|                             | on loopback; without a name it is the URL's host and port            |         |
 | STREAM_MODEL_URL            | base URL of the OpenAI-compatible model server, with /v1             | needed  |
 | STREAM_MODEL_NAME           | what the server calls the model                                      | needed  |
 | STREAM_MODEL_API_KEY        | bearer token for the model server                                    | none    |
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import configparser
 import stat
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -66,7 +67,7 @@ class Settings:
 
     e2e_keys: Keyring
     producer_keys: Keyring
-    relay_urls: tuple[str, ...]
+    relays: Mapping[str, str]  # URL -> the relay's name in the admission mac
     model_url: str
     model_name: str
     model_api_key: str = ""
@@ -84,7 +85,7 @@ def read(environ: MutableMapping[str, str]) -> Settings:
     settings = Settings(
         e2e_keys=reader.get("STREAM_E2E_KEYS", _ring("STREAM_E2E_KEYS"), _NO_RING),
         producer_keys=reader.get("STREAM_PRODUCER_KEYS", _ring("STREAM_PRODUCER_KEYS"), _NO_RING),
-        relay_urls=reader.get("STREAM_RELAY_URLS_ALLOWED", _relay_urls, ()),
+        relays=reader.get("STREAM_RELAY_URLS_ALLOWED", _relays, {}),
         model_url=reader.get("STREAM_MODEL_URL", _model_url, ""),
         model_name=reader.get("STREAM_MODEL_NAME", _line, ""),
         model_api_key=reader.get("STREAM_MODEL_API_KEY", _line, "", needed=False),
@@ -101,7 +102,7 @@ def read(environ: MutableMapping[str, str]) -> Settings:
     shared = set(settings.e2e_keys.keys.values()) & set(settings.producer_keys.keys.values())
     if shared:
         problems.append(
-            "STREAM_E2E_KEYS and STREAM_PRODUCER_KEYS share a key; the relay knows the latter, so make a new one."
+            "STREAM_E2E_KEYS and STREAM_PRODUCER_KEYS share a key; a relay knows the latter: make a new one."
         )
     if problems:
         raise ConfigError(problems)
@@ -205,13 +206,15 @@ def _line(value: str) -> str:
     return value
 
 
-def _relay_urls(value: str) -> tuple[str, ...]:
-    urls = tuple(url.strip() for url in value.split(","))
-    for url in urls:
-        relay_name(url)
+def _relays(value: str) -> dict[str, str]:
+    out = {}
+    for entry in value.split(","):
+        name, _, url = entry.strip().rpartition("=")
+        own = relay_name(url)
         if url.startswith("ws:") and not _is_loopback(urlsplit(url).hostname or ""):
             raise ValueError("ws:// is for loopback only; a relay elsewhere needs wss://")
-    return urls
+        out[url] = _line(name) or own
+    return out
 
 
 def _model_url(value: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
@@ -15,6 +16,7 @@ PING_INTERVAL_S = 15.0
 # A relay that holds a fast producer back stops reading, and so answers no ping, until its consumer has caught up
 # or is closed after 30 s. A dead peer is noticed after at most 75 s, which bounds every send and receive.
 PING_TIMEOUT_S = 60.0
+_AFTER_MS = re.compile(r"after_ms=(\d{1,6})\Z")
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 5.0
 
@@ -36,9 +38,12 @@ async def dial(url: str) -> ClientConnection:
     )
 
 
-def close_code(error: ConnectionClosed) -> int:
-    """Return the peer's close code, or 1006 when it sent none."""
-    return error.rcvd.code if error.rcvd is not None else 1006
+def close_code(error: ConnectionClosed) -> tuple[int, int | None]:
+    """Return the peer's close code, 1006 when it sent none, and the `after_ms=n` of its reason."""
+    if error.rcvd is None:
+        return 1006, None
+    match = _AFTER_MS.match(error.rcvd.reason)
+    return error.rcvd.code, int(match[1]) if match else None
 
 
 def backoff_s(failures: int) -> float:

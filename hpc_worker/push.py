@@ -266,7 +266,7 @@ class Pusher:
             except asyncio.TimeoutError:
                 return self._do(self._producer.lost(None))
             except ConnectionClosed as error:
-                return self._do(self._producer.lost(close_code(error)))
+                return self._do(self._producer.lost(*close_code(error)))
             if isinstance(message, str):
                 actions = self._producer.receive_text(message)
             else:

@@ -24,7 +24,7 @@ class MiniRelay:
     """`script` holds one dict for each connection, in order; when it is empty connections behave.
 
     cut_after=n      drop the TCP connection after n frames
-    close=(code, s)  close with that code after the open, s seconds later
+    close=(code, s[, reason])  close after the open, s seconds later
     early_close=code close instead of sending a challenge
     say=text         send this text after ok
     forget=True      answer ok as a relay that has just restarted (have=-1), keeping what the consumer stored
@@ -74,9 +74,9 @@ class MiniRelay:
             return
         self.opens.append(message)
         if "close" in step:
-            code, after = step["close"]
+            code, after, *reason = step["close"]
             await asyncio.sleep(after)
-            await socket.close(code)
+            await socket.close(code, *reason)
             return
         have = -1 if self.head is None or step.get("forget") else self.stored
         ok = handshake.ProducerOk(bytes(8), have, self.stored if self.acking else 0)

@@ -117,6 +117,15 @@ async def test_a_restarted_relay_gets_head_again() -> None:
         assert text_of(read(relay, job)) == "".join(WORDS)
 
 
+async def test_the_reason_of_a_close_says_when_to_come_back() -> None:
+    relay = MiniRelay(ADMISSION, script=[{"close": (4430, 0, "after_ms=400")}])
+    async with relay, Pusher(make_job(relay), ignore) as pusher:
+        started = time.monotonic()
+        assert await pusher.won()
+        assert time.monotonic() - started > 0.35
+        assert (await pusher.finish(bodies.Fin("stop"))).outcome == "delivered"
+
+
 async def test_no_channel_yet_is_retried_and_a_restart_notice_is_kept() -> None:
     script: list[dict[str, Any]] = [
         {"close": (4404, 0)},

@@ -13,7 +13,7 @@ A, B = "ab" * 32, "cd" * 32
 GOOD = {
     "STREAM_E2E_KEYS": f"k1:{A}",
     "STREAM_PRODUCER_KEYS": f"p1:{B}",
-    "STREAM_RELAY_URLS_ALLOWED": "wss://relay.example.edu/v1, ws://127.0.0.1:9001/v1",
+    "STREAM_RELAY_URLS_ALLOWED": "wss://relay.example.edu/v1, demo=ws://127.0.0.1:9001/v1",
     "STREAM_MODEL_URL": "http://127.0.0.1:8000/v1/",
     "STREAM_MODEL_NAME": "qwen3-30b",
 }
@@ -23,7 +23,7 @@ def test_good_settings() -> None:
     environ = {**GOOD, "STREAM_MODEL_API_KEY": "secret", "PATH": "/bin", "STREAM_CAPACITY": "4"}
     settings = read(environ)
     assert settings.e2e_keys.primary == "k1"
-    assert settings.relay_urls == ("wss://relay.example.edu/v1", "ws://127.0.0.1:9001/v1")
+    assert settings.relays == {"wss://relay.example.edu/v1": "relay.example.edu", "ws://127.0.0.1:9001/v1": "demo"}
     assert settings.model_url == "http://127.0.0.1:8000/v1"
     assert (settings.capacity, settings.parked, settings.walltime_s) == (4, 8, 0)
     assert settings.model_api_key == "secret"
