@@ -199,6 +199,16 @@ def dump_cancel(reason: str) -> bytes:
     return _dump({"reason": reason})
 
 
+def load_offer(obj: Mapping[str, Any]) -> Offer:
+    """Read an offer from task arguments, its sealed prompt in hex under "prompt". Raises `BodyError`."""
+    try:
+        prompt = bytes.fromhex(obj["prompt"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BodyError("prompt") from error
+    offer, _ = _load_offer(_dump({**obj, "prompt": None, "prompt_bytes": len(prompt)}))
+    return Offer(**{**offer.__dict__, "prompt": prompt})
+
+
 def _load_offer(body: bytes) -> tuple[Offer, int]:
     obj = _load(body)
     size = _count(obj, "prompt_bytes", 0) or 0

@@ -143,6 +143,11 @@ class Pusher:
         await self._until(self._settled, timeout_s)
         return self._won
 
+    async def stopped(self) -> str:
+        """Wait for the end of pushing and return its outcome."""
+        await self._stopped.wait()
+        return self._producer.outcome
+
     async def send(self, kind: Kind, text: str) -> None:
         """Send text or reasoning. Waits for room. Raises `PushStopped`, `PushTimeout`."""
         await self._need_room()
@@ -170,13 +175,13 @@ class Pusher:
         self._spoke_at = self._loop.time()
         self._wake.set()
 
-    async def finish(self, fin: bodies.Fin) -> PushResult:
-        """Send FIN and wait, until the deadline, for the consumer to store it. Call it once."""
+    async def finish(self, fin: bodies.Fin, timeout_s: float | None = None) -> PushResult:
+        """Send FIN and wait, until the deadline or for `timeout_s`, for the consumer to store it. Call it once."""
         for kind, body in self._coalescer.flush():
             self._write(kind, body)
         self._producer.finish(fin)
         self._wake.set()
-        await self._until(self._stopped)
+        await self._until(self._stopped, timeout_s)
         outcome = self._producer.outcome or "deadline"
         return PushResult(outcome, None if outcome in _NO_TRANSCRIPT else self._transcript())
 

@@ -1,0 +1,99 @@
+"""Keep sockets connected, authenticated and idle, so that an answer starts without a handshake. Async edge."""
+
+from __future__ import annotations
+
+import asyncio
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from hpc_worker import handshake, keyring
+from hpc_worker.dial import CONNECT_TIMEOUT_S, DIAL_ERRORS, backoff_s, dial
+from hpc_worker.push import Parked
+from hpc_worker.wire import WireError
+
+MAX_PARKED = 32
+
+
+class Lot:
+    """Up to 32 parked sockets at one relay. A place refills itself when its socket is taken or lost."""
+
+    def __init__(self, url: str, relay_name: str, key: tuple[str, bytes], size: int) -> None:
+        self._url = url
+        self._relay_name = relay_name
+        self._kid, self._key = key
+        self._size = min(size, MAX_PARKED)
+        self._held: dict[asyncio.Task[None], Parked] = {}
+        self._places: set[asyncio.Task[None]] = set()
+        self._taken: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def fill(self) -> None:
+        """Start what is missing of the places."""
+        while not self._closed and len(self._places) < self._size:
+            task = asyncio.create_task(self._place(), name="parking")
+            self._places.add(task)
+            task.add_done_callback(self._places.discard)
+
+    @property
+    def free(self) -> int:
+        """How many sockets are ready."""
+        return len(self._held)
+
+    async def take(self) -> Parked | None:
+        """Hand out a ready socket, or None when there is none. The place is filled again."""
+        if not self._held:
+            return None
+        task, parked = self._held.popitem()
+        self._taken.add(task)
+        await _end(task)
+        self._taken.discard(task)
+        self.fill()
+        return parked
+
+    async def close(self) -> None:
+        """Close every socket."""
+        self._closed = True
+        await asyncio.gather(*(_end(task) for task in list(self._places)))
+
+    async def _place(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._hold(await dial(self._url))
+                failures = 0
+            except (*DIAL_ERRORS, ConnectionClosed, WireError):
+                failures += 1
+            await asyncio.sleep(backoff_s(failures))
+
+    async def _hold(self, socket: ClientConnection) -> None:
+        """Park one socket and keep its newest challenge until it is lost, or taken by `take`."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("parking runs in a task")
+        try:
+            text = await asyncio.wait_for(socket.recv(), CONNECT_TIMEOUT_S)
+            park = keyring.sign(self._key, _nonce(text), self._relay_name, handshake.Park(self._kid))
+            await socket.send(handshake.build_text(park))
+            text = await asyncio.wait_for(socket.recv(), CONNECT_TIMEOUT_S)
+            while True:
+                _nonce(text)
+                self._held[task] = Parked(socket, str(text))
+                # pings bound this wait: a dead relay is noticed and the place starts anew
+                text = await socket.recv()
+        finally:
+            self._held.pop(task, None)
+            if task not in self._taken:
+                await socket.close()
+
+
+def _nonce(text: str | bytes) -> bytes:
+    message = handshake.parse_text(text)
+    if not isinstance(message, handshake.Challenge):
+        raise WireError("message_type")
+    return message.nonce
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
