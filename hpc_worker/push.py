@@ -20,10 +20,11 @@ from types import TracebackType
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from hpc_worker import bodies, crypto
+from hpc_worker import bodies
 from hpc_worker.coalesce import Coalescer
 from hpc_worker.dial import CONNECT_TIMEOUT_S, DIAL_ERRORS, backoff_s, close_code, dial
 from hpc_worker.producer import MAX_UNACKED_BYTES, Action, Control, Identity, Producer, Retry, Stop, Won
+from hpc_worker.transcript import seal_transcript
 from hpc_worker.wire import Kind
 
 ALIVE_EVERY_S = 10.0
@@ -220,9 +221,8 @@ class Pusher:
         if self._sealed:
             raise RuntimeError("a transcript is sealed once: its nonce is derived")
         self._sealed = True
-        who = self._job.identity
-        plain = bodies.dump_records(self._producer.records())
-        return who.head + crypto.seal_result(self._job.key, who.keys.scope, (self._job.salt_c, who.salt_p), plain)
+        job, who = self._job, self._job.identity
+        return seal_transcript(job.key, who.keys, (job.salt_c, who.salt_p), self._producer.records())
 
     # -- the relay's side ---------------------------------------------------------------------------------------------
 

@@ -22,8 +22,10 @@ class Consumer:
     ring: keyring.Keyring
     scope: crypto.Scope
     salt_c: bytes
+    mailbox: bool = False
     opened: list[crypto.Opened] = field(default_factory=list)
     connections: int = 0
+    _keys: crypto.StreamKeys | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, timeout_s: float = 60) -> bodies.Fin:
@@ -39,9 +41,18 @@ class Consumer:
 
         return await asyncio.wait_for(forever(), timeout_s)
 
+    async def control(self, kind: Kind, body: bytes) -> None:
+        """Send one instruction under the next sequence number."""
+        await self._socket.send(self._sealer.seal(FrameType.CTRL, kind, body))
+
     async def cancel(self) -> None:
-        sealer = crypto.Sealer(self._keys, Direction.C2P)
-        await self._socket.send(sealer.seal(FrameType.CTRL, Kind.CANCEL, bodies.dump_cancel("user")))
+        await self.control(Kind.CANCEL, bodies.dump_cancel("user"))
+
+    async def until(self, count: int, timeout_s: float = 10) -> None:
+        """Wait until `count` frames are stored."""
+        async with asyncio.timeout(timeout_s):
+            while len(self.opened) < count:
+                await asyncio.sleep(0.005)
 
     @property
     def text(self) -> str:
@@ -52,7 +63,7 @@ class Consumer:
         assert isinstance(message, handshake.Challenge)
         last = len(self.opened)
         fin = bool(last) and self.opened[-1].type is FrameType.FIN
-        mine = handshake.ConsumerOpen(self.admission[0], self.scope.cid, last, fin)
+        mine = handshake.ConsumerOpen(self.admission[0], self.scope.cid, last, fin, self.mailbox)
         await socket.send(handshake.build_text(keyring.sign(self.admission[1], message.nonce, self.name, mine)))
         ok = handshake.parse_text(await asyncio.wait_for(socket.recv(), 5))
         assert isinstance(ok, handshake.ConsumerOk)
@@ -69,8 +80,12 @@ class Consumer:
     async def _take(self, socket: ClientConnection, data: bytes) -> None:
         frame = wire.parse_frame(data)
         if isinstance(frame, wire.Head):
-            self._keys = crypto.accept_head(self.ring, self.scope, self.salt_c, frame)
-            self._opener = crypto.Opener(self._keys, Direction.P2C)
+            keys = crypto.accept_head(self.ring, self.scope, self.salt_c, frame)
+            if keys != self._keys:
+                assert self._keys is None, "another producer"
+                self._keys = keys
+                self._opener = crypto.Opener(keys, Direction.P2C)
+                self._sealer = crypto.Sealer(keys, Direction.C2P)
             return
         if frame.seq <= len(self.opened):
             return

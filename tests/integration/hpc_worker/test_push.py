@@ -15,6 +15,7 @@ from hpc_worker.dial import dial
 from hpc_worker.keyring import Keyring
 from hpc_worker.producer import Control, Identity
 from hpc_worker.push import Parked, Pusher, PushJob, PushStopped, PushTimeout
+from hpc_worker.transcript import open_transcript
 from hpc_worker.wire import Direction, FrameType, Head, Kind, parse_frame
 from tests.fakes.mini_relay import MiniRelay
 
@@ -171,16 +172,13 @@ async def test_a_wrong_admission_key_is_denied_and_the_answer_comes_back_sealed(
             assert pusher.outcome == "denied"
             await push_words(pusher)
             result = await pusher.finish(bodies.Fin("stop"))
-    assert open_transcript(job, result.transcript) == "".join(WORDS)
+    assert text_in(job, result.transcript) == "".join(WORDS)
 
 
-def open_transcript(job: PushJob, transcript: bytes | None) -> str:
+def text_in(job: PushJob, transcript: bytes | None) -> str:
     assert transcript is not None
-    size = len(job.identity.head)
-    head = parse_frame(transcript[:size])
-    assert isinstance(head, Head)
-    plain = crypto.open_result(KEY, job.identity.keys.scope, (job.salt_c, head.salt_p), transcript[size:])
-    records = bodies.load_records(plain)
+    ring = Keyring("k1", {"k1": KEY})
+    records = open_transcript(ring, job.identity.keys.scope, job.salt_c, transcript)
     assert records[-1].type is FrameType.FIN
     return b"".join(r.body for r in records if r.kind is Kind.TEXT).decode()
 
@@ -193,7 +191,7 @@ async def test_a_relay_that_is_down_costs_the_deadline_not_the_answer() -> None:
         result = await pusher.finish(bodies.Fin("length"))
     assert result.outcome == "deadline"
     assert "refused" in pusher.last_error.lower() or "connect" in pusher.last_error.lower()
-    assert open_transcript(job, result.transcript) == "".join(WORDS)
+    assert text_in(job, result.transcript) == "".join(WORDS)
 
 
 async def test_a_full_queue_holds_the_model_back() -> None:
@@ -228,7 +226,7 @@ async def test_a_consumer_that_takes_nothing_ends_in_a_timeout_and_a_transcript(
                 await push_words_of(pusher, 100, "z" * 600)
             result = await pusher.finish(bodies.Fin("error", error="consumer_gone"))
     assert result.outcome == "deadline"
-    assert set(open_transcript(job, result.transcript)) == {"z"}
+    assert set(text_in(job, result.transcript)) == {"z"}
 
 
 async def test_cancel_reaches_the_worker_and_a_forged_one_does_not() -> None:
