@@ -13,6 +13,8 @@ from hpc_worker.push import Parked
 from hpc_worker.wire import WireError
 
 MAX_PARKED = 32
+# A taken place is dialled again a little later: the answer that took it is just then on its way to its first token.
+_REFILL_AFTER_S = 0.5
 
 
 class Lot:
@@ -28,10 +30,10 @@ class Lot:
         self._taken: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def fill(self) -> None:
-        """Start what is missing of the places."""
+    def fill(self, after_s: float = 0.0) -> None:
+        """Start what is missing of the places, after `after_s` seconds."""
         while not self._closed and len(self._places) < self._size:
-            task = asyncio.create_task(self._place(), name="parking")
+            task = asyncio.create_task(self._place(after_s), name="parking")
             self._places.add(task)
             task.add_done_callback(self._places.discard)
 
@@ -48,7 +50,7 @@ class Lot:
         self._taken.add(task)
         await _end(task)
         self._taken.discard(task)
-        self.fill()
+        self.fill(_REFILL_AFTER_S)
         return parked
 
     async def close(self) -> None:
@@ -56,7 +58,8 @@ class Lot:
         self._closed = True
         await asyncio.gather(*(_end(task) for task in list(self._places)))
 
-    async def _place(self) -> None:
+    async def _place(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         failures = 0
         while True:
             try:
