@@ -17,6 +17,13 @@ MAX_PARKED = 32
 _REFILL_AFTER_S = 0.5
 
 
+_DIALS_AT_ONCE = 3  # a relay allows ten unauthenticated connections an address, and answers need some of them
+
+
+class _Lost(OSError):
+    """A parked socket was lost: nothing speaks against dialling at once."""
+
+
 class Lot:
     """Up to 32 parked sockets at one relay. A place refills itself when its socket is taken or lost."""
 
@@ -28,6 +35,7 @@ class Lot:
         self._held: dict[asyncio.Task[None], Parked] = {}
         self._places: set[asyncio.Task[None]] = set()
         self._taken: set[asyncio.Task[None]] = set()
+        self._dialling = asyncio.Semaphore(_DIALS_AT_ONCE)
         self._closed = False
 
     def fill(self, after_s: float = 0.0) -> None:
@@ -63,31 +71,43 @@ class Lot:
         failures = 0
         while True:
             try:
-                await self._hold(await dial(self._url))
-                failures = 0
-            except (*DIAL_ERRORS, ConnectionClosed, WireError):
-                failures += 1
+                await self._hold()
+            except (*DIAL_ERRORS, ConnectionClosed, WireError) as error:
+                failures = 0 if isinstance(error, _Lost) else failures + 1
             await asyncio.sleep(backoff_s(failures))
 
-    async def _hold(self, socket: ClientConnection) -> None:
+    async def _hold(self) -> None:
         """Park one socket and keep its newest challenge until it is lost, or taken by `take`."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("parking runs in a task")
+        async with self._dialling:
+            socket = await dial(self._url)
+            text = await self._park(socket)
         try:
-            text = await asyncio.wait_for(socket.recv(), CONNECT_TIMEOUT_S)
-            park = keyring.sign(self._key, _nonce(text), self._relay_name, handshake.Park(self._kid))
-            await socket.send(handshake.build_text(park))
-            text = await asyncio.wait_for(socket.recv(), CONNECT_TIMEOUT_S)
             while True:
                 _nonce(text)
                 self._held[task] = Parked(socket, str(text))
                 # pings bound this wait: a dead relay is noticed and the place starts anew
                 text = await socket.recv()
+        except ConnectionClosed as error:
+            raise _Lost from error
         finally:
             self._held.pop(task, None)
             if task not in self._taken:
                 await socket.close()
+
+    async def _park(self, socket: ClientConnection) -> str | bytes:
+        """Authenticate; return the challenge that answers `park`. Closes the socket if that fails."""
+        try:
+            text = await asyncio.wait_for(socket.recv(), CONNECT_TIMEOUT_S)
+            park = keyring.sign(self._key, _nonce(text), self._relay_name, handshake.Park(self._kid))
+            await socket.send(handshake.build_text(park))
+            text = await asyncio.wait_for(socket.recv(), CONNECT_TIMEOUT_S)
+        except BaseException:
+            await socket.close()
+            raise
+        return text
 
 
 def _nonce(text: str | bytes) -> bytes:

@@ -33,6 +33,7 @@ _UNLIMITED_S = 30 * 86_400.0
 _SEEN_OFFERS = 4096
 _LAST_WORDS_S = 5.0
 _OPEN_MAILBOX_S = 300.0
+_LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class Resident:
         """Serve until drained and return why it ended: a mailbox outcome, "drained", or "unreachable"."""
         try:
             async with Pusher(self._job, self._control, alive=self._alive) as pusher:
-                if not await pusher.won(_OPEN_MAILBOX_S):
-                    return pusher.outcome or "unreachable"
+                if not await self._open(pusher):
+                    return pusher.outcome or ("drained" if self._drain.is_set() else "unreachable")
                 for lot in self._lots.values():
                     lot.fill()
                 pusher.say_alive()
@@ -98,6 +99,15 @@ class Resident:
                 return outcome
         finally:
             await self._end_all()
+
+    async def _open(self, pusher: Pusher) -> bool:
+        """Wait for the mailbox; SIGTERM ends the wait as well."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _OPEN_MAILBOX_S
+        while not await pusher.won(_LOOK_EVERY_S):
+            if pusher.outcome or self._drain.is_set() or loop.time() >= end:
+                return False
+        return True
 
     def drain(self) -> None:
         """Take nothing new and end soon. Safe to call from a signal handler of the loop."""

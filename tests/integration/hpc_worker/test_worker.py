@@ -304,6 +304,23 @@ def test_a_worker_with_wrong_settings_does_not_start(upstream: UpstreamControl, 
     assert "Traceback" not in done.stderr
 
 
+def test_sigterm_ends_a_worker_that_waits_for_its_mailbox(upstream: UpstreamControl, tmp_path: Path) -> None:
+    url = "ws://127.0.0.1:9/v1"
+    file = tmp_path / "mailbox.json"
+    file.write_text(json.dumps({"relay": url, "kid": "k1", "cid": "00" * 16, "attempt": 1, "salt_c": "00" * 32}))
+    with subprocess.Popen(
+        [sys.executable, "-m", "hpc_worker", str(file)],
+        env={"PATH": os.environ["PATH"], **environ(url, upstream)},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        time.sleep(3)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=10)
+        assert (process.returncode, out) == (0, "ended: drained\n")
+
+
 def as_task(offer: Offer, **more: Any) -> dict[str, Any]:
     plain = {"cid": offer.cid.hex(), "salt_c": offer.salt_c.hex(), "prompt": offer.prompt.hex()}
     return {"attempt": 1, "kid": "k1", "relay": offer.relay, "deadline_s": offer.deadline_s, **plain, **more}
