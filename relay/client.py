@@ -276,7 +276,7 @@ class Consumer(Generic[T]):
                 self.last, self._fin_stored = upto, fin
                 with suppress(ConnectionClosed):
                     await socket.send(handshake.build_text(handshake.Ack(upto)))
-            if self._over:
+            if self._over and not self._unstored:
                 return
 
     # -- ends
