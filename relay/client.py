@@ -215,6 +215,8 @@ class Consumer(Generic[T]):
 
     async def _next(self, socket: ClientConnection) -> str | bytes:
         timers = self._timers
+        if self._cancelled_at is not None:  # a producer that does not listen may go on sending
+            self._check_time()
         try:
             async with asyncio.timeout(min(1.0, timers.quiet_s, timers.cancel_s)):
                 return await socket.recv()

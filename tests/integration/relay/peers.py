@@ -41,6 +41,7 @@ class RelayProcess:
     limits: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     log: Path = Path(os.devnull)
+    fast: bool = True
 
     def start(self) -> RelayProcess:
         env = {
@@ -49,6 +50,7 @@ class RelayProcess:
             "RELAY_CONSUMER_KEYS": f"{CONSUMER[0]}:{CONSUMER[1].hex()}",
             "RELAY_PRODUCER_KEYS": f"{PRODUCER[0]}:{PRODUCER[1].hex()}",
             "RELAY_METRICS_TOKEN": TOKEN,
+            "RELAY_FAST_PATH": "1" if self.fast else "0",
             **{f"RELAY_LIMIT_{name.upper()}": value for name, value in self.limits.items()},
         }
         with self.log.open("ab") as out:
