@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -206,7 +207,8 @@ async def test_a_sixth_failure_of_an_address_is_a_limit(start_relay: Start) -> N
     codes = []
     for _ in range(6):
         async with dial(relay.url) as ws:
-            await ws.send("rubbish")
+            with contextlib.suppress(ConnectionClosed):
+                await ws.send("rubbish")
             codes.append(await closed_with(ws))
     assert codes == [wire.Close.MALFORMED] * 5 + [wire.Close.LIMIT]
 
@@ -256,10 +258,7 @@ async def test_drain_tells_when_to_come_back_and_the_port_is_free_at_once(start_
         assert message == data_frame(1)
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", relay.port), 1)
-        with pytest.raises(ConnectionClosed):
-            while True:
-                await asyncio.wait_for(producer.recv(), 10)
-        assert producer.close_code == wire.Close.RESTARTING
+        assert await closed_with(producer) == wire.Close.RESTARTING
         assert producer.close_reason == "after_ms=700"
     assert relay.process.wait(10) in (0, -signal.SIGTERM)
 
