@@ -42,11 +42,12 @@ class RelayProcess:
     port: int = field(default_factory=free_port)
     log: Path = Path(os.devnull)
     fast: bool = True
+    name: str = NAME
 
     def start(self) -> RelayProcess:
         env = {
             "PATH": os.environ["PATH"],
-            "RELAY_NAME": NAME,
+            "RELAY_NAME": self.name,
             "RELAY_CONSUMER_KEYS": f"{CONSUMER[0]}:{CONSUMER[1].hex()}",
             "RELAY_PRODUCER_KEYS": f"{PRODUCER[0]}:{PRODUCER[1].hex()}",
             "RELAY_METRICS_TOKEN": TOKEN,
@@ -78,6 +79,13 @@ class RelayProcess:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
+
+    def wait_for_channels(self, count: int) -> None:
+        end = time.monotonic() + 15
+        while f"relay_channels {count}\n" not in self.get("/metrics", TOKEN)[1]:
+            if time.monotonic() > end:
+                raise RuntimeError(f"no {count} channels")
+            time.sleep(0.02)
 
     def rss_mb(self) -> float:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
