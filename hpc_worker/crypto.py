@@ -27,7 +27,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from hpc_worker.keyring import Keyring
 from hpc_worker.wire import (
-    HEADER_BYTES,
     KID,
     KINDS_OF,
     MAX_ATTEMPT,
@@ -40,7 +39,6 @@ from hpc_worker.wire import (
     FrameType,
     Head,
     Kind,
-    header,
     peek,
 )
 
@@ -49,7 +47,9 @@ RESULT_LABEL = b"channel/v1 res"
 _STREAM_LABEL = b"channel/v1 keys"
 _AAD_LABEL = b"channel/v1 aad\0"
 _BULK_PAD = 256
+_HEADER = struct.Struct(">BI")
 _PREFIX = struct.Struct(">BH")
+_new_tuple = tuple.__new__
 _ZEROS = tuple(bytes(n) for n in range(PAD_BYTES))
 # (type, kind) -> the pair as enums; looking up both at once is what a frame costs beyond the cipher
 _ALLOWED = {(int(t), int(k)): (t, k) for t, kinds in KINDS_OF.items() for k in kinds}
@@ -64,6 +64,7 @@ REASONS = frozenset(
         "kind",
         "not_sealed",
         "body_size",
+        "sequence",
         "sequence_exhausted",
         "scope",
         "salt",
@@ -152,6 +153,8 @@ class Sealer:
 
     def __init__(self, keys: StreamKeys, direction: Direction, first_seq: int = 1) -> None:
         """Start at `first_seq`. A consumer that comes back must pass one above all it ever used with these salts."""
+        if first_seq < 1:
+            raise CryptoError("sequence")
         key, iv = keys.of(direction)
         self._encrypt = AESGCM(key).encrypt
         self._iv_high, self._iv_low = iv[:8], int.from_bytes(iv[8:], "big")
@@ -168,7 +171,7 @@ class Sealer:
         if seq > MAX_SEQ:
             raise CryptoError("sequence_exhausted")
         self.next_seq = seq + 1
-        head = header(frame_type, seq)
+        head = _HEADER.pack(frame_type, seq)
         plain = _PREFIX.pack(kind, size) + body + _ZEROS[-(size + 3) % PAD_BYTES]
         # a sequence number has 32 bits, so it meets only the last four bytes of the iv
         nonce = self._iv_high + (self._iv_low ^ seq).to_bytes(4, "big")
@@ -196,7 +199,7 @@ class Opener:
             raise CryptoError("not_sealed")
         nonce = self._iv_high + (self._iv_low ^ seq).to_bytes(4, "big")
         try:
-            plain = self._decrypt(nonce, frame[HEADER_BYTES:], self._aad + frame[:HEADER_BYTES])
+            plain = self._decrypt(nonce, frame[5:], self._aad + frame[:5])
         except InvalidTag as error:
             raise CryptoError("forged") from error
         kind, size = _PREFIX.unpack_from(plain)
@@ -207,7 +210,8 @@ class Opener:
         names = _ALLOWED.get((frame_type, kind))
         if names is None:
             raise CryptoError("kind")
-        return Opened(names[0], seq, names[1], plain[3:end])
+        # what `Opened(...)` does, without its Python-level __new__: this is once a frame
+        return _new_tuple(Opened, (names[0], seq, names[1], plain[3:end]))
 
 
 def seal_request(key: bytes, scope: Scope, salt_c: bytes, body: bytes) -> bytes:

@@ -9,7 +9,7 @@ Hop-by-hop messages are flat JSON objects in WebSocket text messages, at most 2,
     relay -> consumer  ok         epoch(8) producer top
     relay -> producer  ok         epoch(8) have ack                have is -1 when the relay needs HEAD
     consumer -> relay -> producer   ack  n                         cumulative: stored up to n
-    relay -> peer      restarting after_ms                         close 4430 follows; come back after that time
+    relay -> peer      restarting after_ms                         close 4430 follows; its reason says after_ms=n too
 
 Field names and order are free on the wire; what is authenticated is the canonical form (`auth_body`).
 """

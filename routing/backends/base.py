@@ -4,7 +4,7 @@ A backend owns its HTTP connections, its time limits (connect, first byte, betwe
 foreign errors into `stream_site.errors`. Closing the generator closes the upstream request at once.
 
 Contract (tests/integration/test_backend_contract.py holds every backend to it):
-* yields `TextDelta`s whose joined text is byte-exact, then `Finish` exactly once, `UsageReport` at most once, before the end;
+* yields `TextDelta`s whose joined text is byte-exact, then `UsageReport` at most once, then `Finish` once, last;
 * a stream that ends without a finish reason raises `StreamBroken`; nothing is ever reported as complete by silence;
 * raises only `UpstreamError`s (and `AccessError` when the call's data policy forbids the tier).
 """
