@@ -43,6 +43,7 @@ class RelayProcess:
     log: Path = Path(os.devnull)
     fast: bool = True
     name: str = NAME
+    command: list[str] = field(default_factory=lambda: ["-m", "relay"])
 
     def start(self) -> RelayProcess:
         env = {
@@ -56,7 +57,7 @@ class RelayProcess:
         }
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "relay", "--port", str(self.port)], env=env, cwd=ROOT, stdout=out, stderr=out
+                [sys.executable, *self.command, "--port", str(self.port)], env=env, cwd=ROOT, stdout=out, stderr=out
             )
         end = time.monotonic() + 15
         while time.monotonic() < end:
