@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hpc_worker import handshake as h
 from hpc_worker import wire
@@ -77,6 +77,23 @@ class HubMachine(RuleBasedStateMachine):
             self.bench.binary(conn, data)
             self.next += 1
 
+    @initialize()
+    def a_stream_runs(self) -> None:
+        self.consumer_connects()
+        self.producer_connects()
+        self.producer_sends(5, 32, 0)
+        self.consumer_reads(1)
+
+    @rule(count=st.integers(1, 40), size=st.sampled_from([32, 256]))
+    def the_line_comes_back(self, count: int, size: int) -> None:
+        self.consumer_connects()
+        self.producer_connects()
+        self.producer_sends(count, size, 0)
+        self.consumer_reads(2)
+        self.consumer_acks(0)
+        self.producer_sends(count, size, 2)
+        self.consumer_reads(2)
+
     @precondition(lambda self: self.sent and not self.fin_at)
     @rule()
     def producer_finishes(self) -> None:
@@ -145,6 +162,18 @@ class HubMachine(RuleBasedStateMachine):
         self.consumer = self.producer = None
         self.opened.clear()
 
+    @rule(skip=st.integers(2, 9))
+    def a_producer_skips(self, skip: int) -> None:
+        """The same process with a bug: its gap must not get through."""
+        conn = self.bench.producer()
+        self.opened.append(conn)
+        if conn.outcome is None and conn not in self.bench.held:
+            channel = self.bench.hub.registry.get(CID)
+            assert channel is not None
+            if channel.head and not channel.fin_seq:
+                self.bench.binary(conn, frame(channel.ring.top + skip))
+                assert self.bench.code(conn) == wire.Close.GAP
+
     @rule()
     def the_task_is_started_twice(self) -> None:
         channel = self.bench.hub.registry.get(CID)
@@ -176,6 +205,9 @@ class HubMachine(RuleBasedStateMachine):
         self.bench.check()
         slack = wire.MAX_FRAME_BYTES
         assert self.bench.hub.registry.memory <= LIMITS.memory_bytes + slack
+        honest = (wire.Close.GAP, wire.Close.MALFORMED, wire.Close.LIMIT, wire.Close.DENIED)
+        for conn in (self.consumer, self.producer):
+            assert conn is None or self.bench.code(conn) not in honest, "an honest peer was closed"
         for conn in self.opened:
             assert (conn.outcome is not None) == (conn in self.bench.ended)
 
