@@ -8,13 +8,13 @@ import pytest
 from tests.integration.relay.peers import RelayProcess
 
 
-@pytest.fixture
-def start_relay(tmp_path: Path) -> Iterator[Callable[..., RelayProcess]]:
+@pytest.fixture(params=["fast"])
+def start_relay(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., RelayProcess]]:
     """Start real relay processes; `start_relay(frames_per_s="1e9")` sets limits."""
     running: list[RelayProcess] = []
 
     def start(**limits: str) -> RelayProcess:
-        relay = RelayProcess(limits, log=tmp_path / f"relay{len(running)}.log").start()
+        relay = RelayProcess(limits, log=tmp_path / f"relay{len(running)}.log", fast=request.param == "fast").start()
         running.append(relay)
         return relay
 

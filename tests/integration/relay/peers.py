@@ -41,19 +41,23 @@ class RelayProcess:
     limits: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     log: Path = Path(os.devnull)
+    fast: bool = True
+    name: str = NAME
+    command: list[str] = field(default_factory=lambda: ["-m", "relay"])
 
     def start(self) -> RelayProcess:
         env = {
             "PATH": os.environ["PATH"],
-            "RELAY_NAME": NAME,
+            "RELAY_NAME": self.name,
             "RELAY_CONSUMER_KEYS": f"{CONSUMER[0]}:{CONSUMER[1].hex()}",
             "RELAY_PRODUCER_KEYS": f"{PRODUCER[0]}:{PRODUCER[1].hex()}",
             "RELAY_METRICS_TOKEN": TOKEN,
+            "RELAY_FAST_PATH": "1" if self.fast else "0",
             **{f"RELAY_LIMIT_{name.upper()}": value for name, value in self.limits.items()},
         }
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "relay", "--port", str(self.port)], env=env, cwd=ROOT, stdout=out, stderr=out
+                [sys.executable, *self.command, "--port", str(self.port)], env=env, cwd=ROOT, stdout=out, stderr=out
             )
         end = time.monotonic() + 15
         while time.monotonic() < end:
@@ -76,6 +80,13 @@ class RelayProcess:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
+
+    def wait_for_channels(self, count: int) -> None:
+        end = time.monotonic() + 15
+        while f"relay_channels {count}\n" not in self.get("/metrics", TOKEN)[1]:
+            if time.monotonic() > end:
+                raise RuntimeError(f"no {count} channels")
+            time.sleep(0.02)
 
     def rss_mb(self) -> float:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
@@ -109,8 +120,12 @@ def head_frame(salt: bytes, attempt: int = 1) -> bytes:
 
 @contextlib.asynccontextmanager
 async def dial(url: str, **options: object) -> AsyncIterator[ClientConnection]:
+    # A peer that is held back could not close in good order; none of the tests needs it to.
     async with connect(url, compression=None, ping_interval=None, open_timeout=5, close_timeout=0.2, **options) as ws:  # type: ignore[arg-type]
-        yield ws
+        try:
+            yield ws
+        finally:
+            ws.transport.abort()
 
 
 async def challenge(ws: ClientConnection) -> h.Challenge:

@@ -23,6 +23,7 @@ from tests.integration.relay.peers import (
 )
 
 Start = Callable[..., RelayProcess]
+pytestmark = pytest.mark.parametrize("start_relay", ["fast", "asgi"], indirect=True)
 
 
 async def closed_with(ws: ClientConnection) -> int:

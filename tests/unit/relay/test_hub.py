@@ -1,0 +1,475 @@
+"""Each rule of the relay on its own."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_worker import handshake as h
+from hpc_worker import wire
+from hpc_worker.keyring import sign
+from hpc_worker.wire import Close
+from relay import actions
+from relay.limits import MIB, Limits
+from relay.peer import OUTCOME_OF, Outcome
+from relay.reports import CidHash, log_line, metrics, network
+from tests.unit.relay.hubs import CID, CONSUMER, NAME, OTHER_PRODUCER, PRODUCER, SALT, Bench, frame, head
+
+# -- admission
+
+
+def test_only_a_consumer_creates_a_channel() -> None:
+    bench = Bench()
+    assert bench.code(bench.producer()) == Close.NO_CHANNEL
+    assert len(bench.hub.registry) == 0
+    consumer = bench.consumer()
+    assert bench.ok(consumer) == h.ConsumerOk(bench.hub._opening._epoch, False, 0)
+    assert bench.ok(bench.producer()) == h.ProducerOk(bench.hub._opening._epoch, -1, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "role"),
+    [
+        (("c2", CONSUMER[1]), "consumer"),
+        ((CONSUMER[0], bytes(32)), "consumer"),
+        (PRODUCER, "consumer"),
+        (CONSUMER, "producer"),
+    ],
+)
+def test_unknown_key_wrong_mac_and_wrong_role_get_one_code(key: tuple[str, bytes], role: str) -> None:
+    bench = Bench()
+    conn = bench.connect()
+    message = h.ConsumerOpen(key[0], CID, 0, False) if role == "consumer" else h.ProducerOpen(key[0], CID, 1, SALT[:16])
+    bench.text(conn, sign(key[1], bench.nonce(conn), NAME, message))
+    assert bench.code(conn) == Close.DENIED
+
+
+def test_a_nonce_is_for_its_connection_and_once() -> None:
+    bench = Bench()
+    first, second = bench.connect(), bench.connect()
+    stolen = sign(CONSUMER[1], bench.nonce(first), NAME, h.ConsumerOpen(CONSUMER[0], CID, 0, False))
+    bench.text(second, stolen)
+    assert bench.code(second) == Close.DENIED
+    bench.text(first, stolen)
+    assert bench.code(first) is None
+    bench.text(first, stolen)
+    assert bench.code(first) == Close.MALFORMED
+
+
+def test_another_relays_challenge_is_of_no_use() -> None:
+    bench = Bench()
+    conn = bench.connect()
+    message = h.ConsumerOpen(CONSUMER[0], CID, 0, False)
+    bench.text(conn, sign(CONSUMER[1], bench.nonce(conn), "other.relay", message))
+    assert bench.code(conn) == Close.DENIED
+
+
+def test_five_failures_block_the_address_for_a_minute_and_no_other() -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.text(bench.connect("10.0.0.7"), "rubbish")
+    assert bench.code(bench.connect("10.0.0.7")) == Close.LIMIT
+    assert bench.code(bench.connect("10.0.0.8")) is None
+    bench.tick(61)
+    assert bench.code(bench.connect("10.0.0.7")) is None
+
+
+def test_unauthenticated_connections_are_limited_by_address_and_in_all() -> None:
+    bench = Bench(Limits(unauthenticated=12))
+    assert [bench.code(bench.connect("10.0.0.1")) for _ in range(11)] == [None] * 10 + [Close.LIMIT]
+    assert [bench.code(bench.connect("10.0.0.2")) for _ in range(3)] == [None, None, Close.LIMIT]
+    assert [bench.code(bench.connect("2001:db8::1")) for _ in range(1)] == [Close.LIMIT]
+
+
+def test_who_does_not_open_in_five_seconds_is_closed() -> None:
+    bench = Bench()
+    conn = bench.connect()
+    bench.tick(4.9)
+    assert bench.code(conn) is None
+    bench.tick(0.2)
+    assert bench.code(conn) == Close.TIMEOUT
+
+
+def test_a_parked_socket_gets_a_new_nonce_each_minute_and_the_last_one_still_opens() -> None:
+    bench = Bench()
+    bench.consumer()
+    conn = bench.park()
+    old = bench.nonce(conn)
+    bench.tick(61)
+    new = bench.nonce(conn)
+    assert new != old
+    bench.text(conn, sign(PRODUCER[1], old, NAME, h.ProducerOpen(PRODUCER[0], CID, 1, SALT[:16])))
+    bench.binary(conn, head())
+    bench.binary(conn, frame(1))
+    assert bench.code(conn) is None
+    bench.check()
+
+
+def test_a_parked_socket_opens_with_its_own_key_only() -> None:
+    bench = Bench()
+    bench.consumer()
+    conn = bench.park()
+    message = h.ProducerOpen(OTHER_PRODUCER[0], CID, 1, SALT[:16])
+    bench.text(conn, sign(OTHER_PRODUCER[1], bench.nonce(conn), NAME, message))
+    assert bench.code(conn) == Close.DENIED
+
+
+def test_parked_sockets_are_limited_a_key_and_do_not_count_as_unauthenticated() -> None:
+    bench = Bench()
+    parked = [bench.park() for _ in range(33)]
+    assert [bench.code(c) for c in parked] == [None] * 32 + [Close.LIMIT]
+    assert bench.hub.life.fresh.total() == 0
+    bench.gone(parked[0])
+    assert bench.code(bench.park()) is None
+
+
+# -- seats
+
+
+def test_the_newer_consumer_takes_over() -> None:
+    bench = Bench()
+    old, new = bench.consumer(), bench.consumer()
+    assert (bench.code(old), bench.code(new)) == (Close.REPLACED, None)
+
+
+def test_the_same_process_takes_over_and_a_second_process_is_refused() -> None:
+    bench = Bench()
+    bench.consumer()
+    old = bench.producer()
+    bench.binary(old, head())
+    twin = bench.producer(salt=b"t" * 32)
+    assert (bench.code(twin), bench.code(old)) == (Close.REPLACED, None)
+    new = bench.producer()
+    assert (bench.code(old), bench.code(new)) == (Close.REPLACED, None)
+    assert bench.ok(new) == h.ProducerOk(bench.hub._opening._epoch, 0, 0)
+
+
+def test_another_endpoints_key_cannot_take_the_seat_of_an_attempt() -> None:
+    bench = Bench()
+    bench.consumer()
+    first = bench.producer()
+    assert bench.code(bench.producer(key=OTHER_PRODUCER)) == Close.DENIED
+    assert bench.code(first) is None
+
+
+def test_a_higher_attempt_fences_the_lower_and_starts_anew() -> None:
+    bench = Bench()
+    consumer = bench.consumer()
+    old = bench.producer()
+    for data in (head(), frame(1), frame(2)):
+        bench.binary(old, data)
+    assert len(bench.taken(consumer)) == 4
+    new = bench.producer(attempt=2, salt=b"n" * 32)
+    assert (bench.code(old), bench.code(consumer)) == (Close.STALE_ATTEMPT, Close.STALE_ATTEMPT)
+    assert bench.ok(new) == h.ProducerOk(bench.hub._opening._epoch, -1, 0)
+    assert bench.code(bench.producer(attempt=1)) == Close.STALE_ATTEMPT
+    bench.binary(new, head(b"n" * 32, 2))
+    bench.binary(new, frame(1))
+    again = bench.consumer()
+    assert bench.taken(again)[1:] == [head(b"n" * 32, 2), frame(1)]
+    bench.check()
+
+
+def test_head_must_match_what_open_said() -> None:
+    bench = Bench()
+    bench.consumer()
+    for data in (head(b"x" * 32), head(attempt=2)):
+        conn = bench.producer()
+        bench.binary(conn, data)
+        assert bench.code(conn) == Close.MALFORMED
+
+
+# -- frames
+
+
+def test_frames_flow_from_early_head_on_and_the_ack_is_told() -> None:
+    bench = Bench()
+    consumer, producer = bench.consumer(), bench.producer()
+    for data in (head(), frame(1), frame(2), frame(2), frame(1)):
+        bench.binary(producer, data)
+    assert bench.taken(consumer)[1:] == [head(), frame(1), frame(2)]
+    bench.text(consumer, h.Ack(2))
+    bench.text(consumer, h.Ack(1))
+    assert h.parse_text(str(bench.taken(producer)[-1])) == h.Ack(2)
+    assert bench.hub.registry.memory == 0
+
+
+def test_a_gap_closes_the_producer() -> None:
+    bench = Bench()
+    bench.consumer()
+    producer = bench.producer()
+    bench.binary(producer, head())
+    bench.binary(producer, frame(2))
+    assert bench.code(producer) == Close.GAP
+
+
+def test_fin_stored_ends_both_and_leaves_a_tombstone() -> None:
+    bench = Bench()
+    consumer, producer = bench.consumer(), bench.producer()
+    for data in (head(), frame(1), frame(2, wire.FrameType.FIN)):
+        bench.binary(producer, data)
+    bench.taken(consumer)
+    bench.text(consumer, h.Ack(2))
+    assert (bench.code(consumer), bench.code(producer)) == (Close.DONE, Close.DONE)
+    assert h.Ack(2) in [h.parse_text(str(m)) for m in bench.taken(producer)]
+    assert bench.code(bench.producer()) == Close.FINISHED
+    assert bench.code(bench.consumer()) == Close.FINISHED
+    assert bench.code(bench.consumer(last=2, fin=True)) == Close.DONE
+    bench.tick(601)
+    assert bench.code(bench.producer()) == Close.NO_CHANNEL
+
+
+def test_nothing_follows_fin() -> None:
+    bench = Bench()
+    bench.consumer()
+    producer = bench.producer()
+    for data in (head(), frame(1, wire.FrameType.FIN), frame(2)):
+        bench.binary(producer, data)
+    assert bench.code(producer) == Close.MALFORMED
+
+
+def test_a_restarted_relay_lets_a_finished_consumer_end_the_producer() -> None:
+    bench = Bench()
+    assert bench.code(bench.consumer(last=9, fin=True)) == Close.DONE
+    assert bench.code(bench.producer()) == Close.FINISHED
+    other = bytes(16)
+    bench.consumer(other)
+    producer = bench.producer(other)
+    assert bench.code(bench.consumer(other, last=9, fin=True)) == Close.DONE
+    assert bench.code(producer) == Close.DONE
+    assert h.Ack(9) in [h.parse_text(str(m)) for m in bench.taken(producer)]
+
+
+def test_a_restarted_relay_goes_on_after_what_the_consumer_has() -> None:
+    bench = Bench()
+    consumer = bench.consumer(last=7)
+    producer = bench.producer()
+    assert bench.ok(producer) == h.ProducerOk(bench.hub._opening._epoch, -1, 7)
+    for data in (head(), frame(7), frame(8)):
+        bench.binary(producer, data)
+    assert bench.taken(consumer)[1:] == [head(), frame(8)]
+
+
+def test_acknowledging_what_was_never_sent_is_malformed() -> None:
+    bench = Bench()
+    consumer = bench.consumer()
+    bench.text(consumer, h.Ack(1))
+    assert bench.code(consumer) == Close.MALFORMED
+
+
+def test_control_frames_wait_for_the_producer_and_are_repeated_to_one_that_returns() -> None:
+    bench = Bench()
+    consumer = bench.consumer()
+    offers = [frame(5, wire.FrameType.CTRL), frame(9, wire.FrameType.CTRL)]
+    for offer in (*offers, offers[0]):
+        bench.binary(consumer, offer)
+    first = bench.producer()
+    assert bench.taken(first)[1:] == offers
+    bench.gone(first)
+    assert bench.taken(bench.producer())[1:] == offers
+
+
+def test_control_frames_without_a_producer_hold_the_consumer_and_are_not_lost() -> None:
+    bench = Bench(Limits(control_frames=3))
+    consumer = bench.consumer()
+    for seq in (1, 2, 3):
+        bench.binary(consumer, frame(seq, wire.FrameType.CTRL))
+    assert consumer in bench.held
+    producer = bench.producer()
+    assert consumer not in bench.held
+    assert bench.taken(producer)[1:] == [frame(n, wire.FrameType.CTRL) for n in (1, 2, 3)]
+    bench.binary(consumer, frame(4, wire.FrameType.CTRL))
+    assert bench.taken(producer) == [frame(4, wire.FrameType.CTRL)]
+    bench.check()
+
+
+# -- flow and limits
+
+
+def test_a_full_ring_stops_reading_and_never_drops() -> None:
+    bench = Bench(Limits(ring_frames=4))
+    consumer, producer = bench.consumer(), bench.producer()
+    for data in (head(), *(frame(n) for n in (1, 2, 3, 4))):
+        assert producer not in bench.held
+        bench.binary(producer, data)
+    assert producer in bench.held
+    bench.taken(consumer)
+    bench.text(consumer, h.Ack(1))
+    assert producer not in bench.held
+    bench.binary(producer, frame(5))
+    assert producer in bench.held
+    assert bench.taken(consumer) == [frame(5)]
+
+
+def test_a_returning_producer_is_held_while_the_ring_is_full() -> None:
+    bench = Bench(Limits(ring_frames=1))
+    consumer, producer = bench.consumer(), bench.producer()
+    bench.binary(producer, head())
+    bench.binary(producer, frame(1))
+    bench.gone(producer)
+    again = bench.producer()
+    assert again in bench.held
+    bench.taken(consumer)
+    bench.text(consumer, h.Ack(1))
+    assert again not in bench.held
+
+
+def test_a_consumer_that_takes_nothing_for_thirty_seconds_is_closed_and_the_producer_is_not() -> None:
+    bench = Bench(Limits(ring_frames=2))
+    consumer, producer = bench.consumer(), bench.producer()
+    for data in (head(), frame(1), frame(2)):
+        bench.binary(producer, data)
+    bench.tick(29)
+    assert bench.code(consumer) is None
+    bench.tick(2)
+    assert (bench.code(consumer), bench.code(producer)) == (Close.SLOW_CONSUMER, None)
+    assert bench.taken(bench.consumer())[1:] == [head(), frame(1), frame(2)]
+
+
+def test_the_rate_is_held_by_delay() -> None:
+    bench = Bench(Limits(frames_per_s=100, bytes_per_s=MIB))
+    bench.consumer()
+    producer = bench.producer()
+    bench.binary(producer, head())
+    delays = []
+    for seq in range(1, 151):
+        due = bench.hub.on_binary(producer, frame(seq), bench.now)
+        delays.extend(action.seconds for action in due if isinstance(action, actions.Pause))
+    assert sum(delay > 1e-6 for delay in delays) == 51
+    assert delays[-1] == pytest.approx(0.51)
+    assert bench.code(producer) is None
+
+
+def test_memory_of_all_rings_is_bounded_and_producers_go_on_when_it_is_free() -> None:
+    bench = Bench(Limits(memory_bytes=1000))
+    pairs = []
+    for n in range(3):
+        cid = bytes([n] * 16)
+        pairs.append((bench.consumer(cid), bench.producer(cid)))
+        bench.binary(pairs[-1][1], head())
+    for seq in range(1, 8):
+        for _, producer in pairs:
+            if producer not in bench.held:
+                bench.binary(producer, frame(seq))
+    held = [p for _, p in pairs if p in bench.held]
+    assert held
+    assert bench.hub.registry.memory < 1000 + 3 * 53
+    assert bench.code(bench.consumer(bytes([9] * 16))) == Close.LIMIT
+    for consumer, _ in pairs:
+        bench.taken(consumer)
+        bench.text(consumer, h.Ack(6))
+    assert not [p for p in held if p in bench.held]
+
+
+def test_channels_are_limited_by_key_and_by_waiting() -> None:
+    bench = Bench(Limits(channels_per_kid=3, waiting_per_kid=2))
+    assert bench.code(bench.consumer(bytes([1] * 16))) is None
+    assert bench.code(bench.consumer(bytes([2] * 16))) is None
+    assert bench.code(bench.consumer(bytes([3] * 16))) == Close.LIMIT
+    bench.producer(bytes([1] * 16))
+    assert bench.code(bench.consumer(bytes([3] * 16))) is None
+    bench.producer(bytes([2] * 16))
+    assert bench.code(bench.consumer(bytes([4] * 16))) == Close.LIMIT
+
+
+def test_a_channel_without_consumer_goes_after_two_minutes() -> None:
+    bench = Bench()
+    consumer, producer = bench.consumer(), bench.producer()
+    bench.gone(consumer)
+    bench.tick(119)
+    assert bench.code(producer) is None
+    bench.tick(2)
+    assert bench.code(producer) == Close.TIMEOUT
+    assert len(bench.hub.registry) == 0
+    bench.check()
+
+
+def test_a_channel_lives_thirty_minutes_and_a_mailbox_by_its_traffic() -> None:
+    bench = Bench()
+    plain, box = bench.consumer(bytes(16)), bench.consumer(bytes([1] * 16), mailbox=True)
+    for seq in range(1, 4):
+        bench.tick(700)
+        for conn in (plain, box):
+            if conn.outcome is None:
+                bench.binary(conn, frame(seq, wire.FrameType.CTRL))
+    assert (bench.code(plain), bench.code(box)) == (Close.TIMEOUT, None)
+    bench.tick(1801)
+    assert bench.code(box) == Close.TIMEOUT
+
+
+def test_drain_refuses_the_new_lets_the_running_finish_and_then_closes() -> None:
+    bench = Bench()
+    consumer, parked, fresh = bench.consumer(), bench.park(), bench.connect()
+    bench.taken(consumer)
+    bench.perform(bench.hub.drain(bench.now))
+    assert (bench.code(parked), bench.code(fresh)) == (Close.RESTARTING, Close.RESTARTING)
+    assert bench.closed[parked].reason == "after_ms=3000"
+    assert bench.code(bench.connect()) == Close.RESTARTING
+    assert h.parse_text(str(bench.taken(consumer)[0])) == h.Restarting(3000)
+    assert bench.code(consumer) is None
+    bench.tick(10.1)
+    assert bench.code(consumer) == Close.RESTARTING
+
+
+# -- hostile input, outcomes, log
+
+
+@given(
+    messages=st.lists(st.one_of(st.binary(max_size=200), st.text(max_size=200)), max_size=8),
+    role=st.sampled_from("cpxk"),
+)
+def test_no_input_raises_and_each_connection_has_one_outcome(messages: list[bytes | str], role: str) -> None:
+    bench = Bench()
+    consumer, producer = bench.consumer(), bench.producer()
+    bench.binary(producer, head())
+    conn = {"c": consumer, "p": producer, "x": bench.connect(), "k": bench.park()}[role]
+    for message in messages:
+        if isinstance(message, bytes):
+            bench.binary(conn, message)
+        else:
+            bench.text(conn, message)
+        bench.take(conn)
+    bench.gone(conn)
+    bench.gone(conn)
+    assert bench.ended.count(conn) == 1
+    bench.check()
+
+
+@given(kind=st.sampled_from([1, 2, 3, 4, 0x11, 0x55]), seq=st.integers(0, 2**32 - 1), size=st.integers(0, 600))
+def test_frames_of_any_type_and_sequence_never_raise(kind: int, seq: int, size: int) -> None:
+    bench = Bench()
+    for conn in (bench.consumer(), bench.producer(), bench.connect()):
+        bench.binary(conn, bytes([kind]) + seq.to_bytes(4, "big") + bytes(size))
+        bench.gone(conn)
+    assert len(bench.ended) == 3
+    bench.check()
+
+
+def test_every_close_code_is_an_outcome() -> None:
+    assert set(OUTCOME_OF) == set(Close)
+    assert len(set(OUTCOME_OF.values())) == len(Close)
+
+
+def test_the_log_line_names_no_channel_and_no_full_address() -> None:
+    bench = Bench()
+    conn = bench.consumer()
+    bench.gone(conn)
+    names = CidHash()
+    line = log_line(conn, names.name(conn.cid, 0), bench.now)
+    assert CID.hex() not in line
+    assert "10.0.0.1" not in line
+    assert "net=10.0.0.0/24" in line
+    assert f"outcome={Outcome.LEFT}" in line
+    assert names.name(CID, 1) == names.name(CID, 2) != names.name(CID, 90_000)
+    assert network("2001:db8:1:2::9") == "2001:db8:1::/48"
+
+
+def test_metrics_count_what_happened() -> None:
+    bench = Bench()
+    bench.consumer()
+    bench.producer()
+    bench.text(bench.connect(), "rubbish")
+    text = metrics(bench.hub)
+    for line in ("relay_channels 1", "relay_connected_total 3", 'relay_connections_ended_total{outcome="malformed"} 1'):
+        assert line in text.splitlines()
