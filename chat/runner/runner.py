@@ -74,7 +74,7 @@ class Runner:
         """Load weights and libraries before the first question; one that comes earlier waits for its own part only."""
         try:
             await self.engine.warm()
-        except Exception:  # noqa: BLE001 - the edge: what cannot be made ready shows itself when it is used
+        except Exception:
             log.exception("not everything could be made ready")
 
     async def _forever(self, once: Callable[[], Awaitable[None]], wait: Callable[[], Awaitable[None]] | None) -> None:
