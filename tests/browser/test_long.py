@@ -62,7 +62,7 @@ def test_long_chat(chat_site: ChatSite, context: BrowserContext, long_html: str)
     begin(chat_site, turn_id)
     chat_site.text(turn_id, *[f"word{n} and **more**\n\n" for n in range(40)])
     expect(page.locator(".prose").last).to_contain_text("word39")
-    assert page.evaluate("touched") == 0
+    assert page.evaluate("touched") < 5  # one late colouring at most; old turns drawn again would be hundreds
     assert page.evaluate("document.documentElement.scrollHeight - scrollY - innerHeight") < 100
     print(f"shown after {shown_ms:.0f} ms, a key takes {key_ms:.1f} ms")
     assert key_ms < 50
