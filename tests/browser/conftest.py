@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.fakes.chat_site import ChatSite
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -68,12 +66,10 @@ TIERS = [
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(chromium_path: str) -> Iterator[Browser]:
     """One browser per module: a longer life would keep Playwright's loop running under the asynchronous tests."""
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=FLAGS)
         yield browser
         browser.close()
 
