@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from redis.exceptions import RedisError
 
 from chat import protocol, selectors, services
+from chat.database import in_database
 from chat.feed import Feed
-from chat.live import conversation_group, ring, user_group
+from chat.live import conversation_group, ring, session_group, user_group
 from chat.runner.embedded import embedded_runner, wake_runner
 from chat.runner.runner import ring_runners
 from stream_site.error_shapes import translate, words
@@ -40,6 +40,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         self.groups_joined: set[str] = set()
         await self.accept()
         await self.join(user_group(self.user.pk))
+        await self.join(session_group(self.scope["session"].session_key or ""))
         self.tasks = [asyncio.create_task(self.run_feed()), asyncio.create_task(self.close_when_idle())]
         hello = {"protocol": protocol.PROTOCOL_VERSION, "heartbeat_s": protocol.HEARTBEAT_S}
         await self.send_message({"t": "hello", "user": self.user.shown_name, **hello})
@@ -72,7 +73,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def on_watch(self, message: protocol.Watch) -> None:
         """Join first, then read what is missing: an event between the two comes twice, never not at all."""
-        conversation = await database_sync_to_async(selectors.watched_conversation)(self.user, message.conversation)
+        conversation = await in_database(selectors.watched_conversation, self.user, message.conversation)
         group = conversation_group(message.conversation)
         if self.watched and self.watched != message.conversation:
             await self.leave(conversation_group(self.watched))
@@ -82,20 +83,20 @@ class ChatConsumer(AsyncWebsocketConsumer):
         await self.send_message({"t": "watching", "conversation": str(message.conversation)})
         if conversation is None:
             return
-        for turn in await database_sync_to_async(selectors.turns_to_tell)(conversation, message.turns, message.after):
+        for turn in await in_database(selectors.turns_to_tell, conversation, message.turns, message.after):
             await self.send_message(
                 {"t": "turn.accepted", "for": None, "turn": selectors.told_turn(turn), "duplicate": False}
             )
             self.feed.watch(turn.id, 0)
-        own = await database_sync_to_async(selectors.turns_now)(message.turns)
+        own = await in_database(selectors.turns_now, message.turns)
         for turn_id, last in message.turns.items():
             if turn_id in own and own[turn_id].owner_id == self.user.pk:
                 self.feed.watch(turn_id, last)
 
     async def on_start(self, message: protocol.TurnStart) -> None:
         runner = embedded_runner()
-        started = await database_sync_to_async(services.turn_start)(
-            owner=self.user, message=message, claim=runner.claim_for_start if runner else None
+        started = await in_database(
+            services.turn_start, owner=self.user, message=message, claim=runner.claim_for_start if runner else None
         )
         await self.accepted(message.id, started)
 
@@ -107,8 +108,12 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def once_more(self, client_id: uuid.UUID, **how: Any) -> None:
         runner = embedded_runner()
-        started = await database_sync_to_async(services.turn_again)(
-            owner=self.user, client_id=client_id, claim=runner.claim_for_start if runner else None, **how
+        started = await in_database(
+            services.turn_again,
+            owner=self.user,
+            client_id=client_id,
+            claim=runner.claim_for_start if runner else None,
+            **how,
         )
         await self.accepted(client_id, started)
 
@@ -133,11 +138,11 @@ class ChatConsumer(AsyncWebsocketConsumer):
         await self.tell_conversation(turn.conversation_id)
 
     async def tell_conversation(self, conversation_id: uuid.UUID) -> None:
-        conversation = await database_sync_to_async(services.own_conversation)(self.user, conversation_id)
+        conversation = await in_database(services.own_conversation, self.user, conversation_id)
         await ring(user_group(self.user.pk), selectors.conversation_message(conversation))
 
     async def on_stop(self, message: protocol.TurnStop) -> None:
-        turn = await database_sync_to_async(services.turn_stop)(owner=self.user, turn_id=message.turn)
+        turn = await in_database(services.turn_stop, owner=self.user, turn_id=message.turn)
         runner = embedded_runner()
         if runner is None or not runner.stop(turn.id):
             await ring_runners("turn.stop", turn.id)

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from channels.db import database_sync_to_async
 from django.db import Error as DatabaseError
 
 from chat import selectors
 from chat.cursor import Event, TurnCursor, Window
+from chat.database import in_database
 from chat.models import Turn, TurnState
 from chat.protocol import WINDOW_BYTES
 
@@ -43,7 +43,7 @@ class Feed:
         """
         key = str(turn_id)
         known = self.cursors.get(key)
-        if known and last >= known.last:
+        if known and (is_new or last >= known.last):
             return False
         self.window.forget(key)
         self.cursors[key] = TurnCursor(last=last, behind=not is_new)
@@ -120,7 +120,7 @@ class Feed:
         if not self.window.is_open:
             return
         try:
-            rows = await database_sync_to_async(selectors.turns_now)([uuid.UUID(t) for t in self.cursors])
+            rows = await in_database(selectors.turns_now, [uuid.UUID(t) for t in self.cursors])
             for turn in rows.values():
                 await self.send_stored_of(turn)
         except DatabaseError:
@@ -138,7 +138,7 @@ class Feed:
             cursor.behind = False
             return
         start = cursor.last if turn.fence == cursor.fence or not cursor.fence else 0
-        events = await database_sync_to_async(selectors.events_after)(turn.id, start)
+        events = await in_database(selectors.events_after, turn.id, start)
         cursor.behind = not await self.send_all(key, cursor, turn.fence, events)
 
     async def send_ended(self, key: str, cursor: TurnCursor, turn: Turn) -> None:

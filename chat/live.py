@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from hashlib import blake2b
 from typing import Any
 
 from channels.layers import get_channel_layer
@@ -20,6 +21,11 @@ RUNNERS = "runners"
 
 def conversation_group(conversation: uuid.UUID) -> str:
     return f"conversation.{conversation.hex}"
+
+
+def session_group(session_key: str) -> str:
+    """Return the group of the sockets of one signed-in browser; its name does not show the session's key."""
+    return f"session.{blake2b(session_key.encode(), digest_size=16).hexdigest()}"
 
 
 def user_group(user_id: int) -> str:

@@ -147,6 +147,7 @@ DATABASES = {
         conn_health_checks=True,
     )
 }
+DATABASE_THREADS = env.integer("DATABASE_THREADS", 8, least=1)
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # WAL lets readers go on beside the one writer; IMMEDIATE takes the write lock at BEGIN, so a
     # transaction can wait for it (timeout) instead of failing when a read turns into a write.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from channels.db import database_sync_to_async
-
+from chat.database import in_database
 from chat.models import Turn
 from routing import ledger
 from routing.engine import Attempt
@@ -24,4 +23,4 @@ class LedgerPurse:
             tier=attempt.model.tier,
             model=attempt.model.name,
         )
-        await database_sync_to_async(ledger.reserve)(call=call, upper_micro=upper_micro)
+        await in_database(ledger.reserve, call=call, upper_micro=upper_micro)

@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
 from chat import services
+from chat.database import in_database
 from chat.live import RUNNERS, ring
 from chat.runner.turn_task import TurnTask
 from routing.engine import Engine
@@ -92,8 +92,8 @@ class Runner:
         self.bell.clear()
         free = self.conf.concurrency - len(self.running)
         if free > 0:
-            for claim in await database_sync_to_async(services.turns_claim)(
-                runner=self.name, most=free, lease_s=self.conf.lease_s
+            for claim in await in_database(
+                services.turns_claim, runner=self.name, most=free, lease_s=self.conf.lease_s
             ):
                 self.start(claim)
 
@@ -103,7 +103,7 @@ class Runner:
 
     async def _renew_once(self) -> None:
         claims = [(task.claim.turn.id, task.claim.fence) for task, _ in self.running.values()]
-        lost, stopped = await database_sync_to_async(services.leases_renew)(claims=claims, lease_s=self.conf.lease_s)
+        lost, stopped = await in_database(services.leases_renew, claims=claims, lease_s=self.conf.lease_s)
         for turn_id in lost:
             self._end(turn_id, lost=True)
         for turn_id in stopped:

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from channels.db import database_sync_to_async
 from django.db import Error as DatabaseError
 from django.utils import timezone
 
 from chat import ending, services
+from chat.database import in_database
 from chat.live import conversation_group, ring
 from chat.models import Turn
 from chat.runner.eventlog import Event, EventLog
@@ -101,7 +101,7 @@ class TurnTask:
         return Ended(Outcome.INTERRUPTED if self._visible else Outcome.FAILED, error=error)
 
     async def _consume(self) -> Ended:
-        request = await database_sync_to_async(answer_request)(self.claim.turn)
+        request = await in_database(answer_request, self.claim.turn)
         if request.ask.partial:
             self.answer.append(request.ask.partial)
             self._add("delta", text=request.ask.partial)
@@ -188,8 +188,8 @@ class TurnTask:
     async def _store(self) -> None:
         batch = list(self.unstored)
         try:
-            held = await database_sync_to_async(services.events_append)(
-                turn_id=self.claim.turn.id, fence=self.claim.fence, events=batch
+            held = await in_database(
+                services.events_append, turn_id=self.claim.turn.id, fence=self.claim.fence, events=batch
             )
         except DatabaseError as error:
             log.warning("events of turn %s wait for the database: %s", self.claim.turn.id, error)
@@ -205,8 +205,7 @@ class TurnTask:
         end = self._turn_end(ended)
         for tried in range(FINISH_TRIES):
             try:
-                ended_turn: Turn | None = await database_sync_to_async(ending.turn_finish)(claim=self.claim, end=end)
-                return ended_turn
+                return await in_database(ending.turn_finish, claim=self.claim, end=end)
             except DatabaseError as error:
                 log.warning("the end of turn %s waits for the database: %s", self.claim.turn.id, error)
                 await asyncio.sleep(min(8, 0.25 * 2**tried))

@@ -10,6 +10,9 @@ from collections.abc import Callable
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from tests.fakes import scripts
 from tests.fixtures_upstream import UpstreamControl
@@ -265,3 +268,67 @@ def test_many_answers_at_once_do_not_mix(
     for thread in threads:
         thread.join()
     assert results == {n: f"Question number {n}" for n in range(12)}
+
+
+def test_signing_out_ends_the_open_sockets_of_that_browser_only(site: Site, upstream: UpstreamControl) -> None:
+    leaving, staying = site.sign_in("alice"), site.sign_in("alice")
+    with Page(site, leaving) as gone, Page(site, staying) as stays:
+        token = leaving.cookies["csrftoken"]
+        leaving.post("/logout", headers={"X-CSRFToken": token, "Referer": site.url})
+        with pytest.raises(ConnectionClosed) as closed:
+            gone.receive(5)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4401
+        stays.send(t="ping", at=1)
+        assert stays.receive()["t"] == "pong"
+    leaving.close()
+    staying.close()
+
+
+@pytest.mark.parametrize("origin", ["https://evil.test", "null", None, "http://127.0.0.1:1"])
+def test_a_foreign_page_cannot_open_the_socket(origin: str | None, site: Site, alice_http: httpx.Client) -> None:
+    cookie = "; ".join(f"{k}={v}" for k, v in alice_http.cookies.items())
+    url = site.url.replace("http", "ws", 1) + "/ws/chat"
+    headers = {"Cookie": cookie}
+    with (
+        pytest.raises(InvalidStatus) as refused,
+        connect(url, origin=origin, additional_headers=headers, proxy=None),  # type: ignore[arg-type]
+    ):
+        pass
+    assert refused.value.response.status_code == 403
+
+
+def test_a_socket_without_a_session_is_told_to_sign_in(site: Site) -> None:
+    url = site.url.replace("http", "ws", 1) + "/ws/chat"
+    with connect(url, origin=Origin(site.url), proxy=None) as socket, pytest.raises(ConnectionClosed) as closed:
+        socket.recv(5)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 4401
+
+
+def test_pages_and_calls_ask_to_sign_in_and_check_the_token(site: Site, alice: Page, alice_http: httpx.Client) -> None:
+    for path in ("/", f"/c/{uuid.uuid4()}", "/search?q=x"):
+        assert httpx.get(site.url + path, trust_env=False).headers["location"].startswith("/login")
+    assert alice_http.post(f"/c/{uuid.uuid4()}/delete", json={}).status_code == 403
+    csp = alice_http.get("/").headers["content-security-policy"]
+    assert "unsafe" not in csp
+    assert "default-src 'none'" in csp
+
+
+def test_the_calls_of_a_page_answer_in_words(site: Site, alice: Page, alice_http: httpx.Client) -> None:
+    alice.until_done(alice.ask("A question about buoys"))
+    headers = {"X-CSRFToken": alice_http.cookies["csrftoken"], "Referer": site.url}
+    base = f"/c/{alice.conversation}"
+    assert (
+        alice_http.post(f"{base}/rename", json={"title": " New  name "}, headers=headers).json()["title"] == "New name"
+    )
+    refused = alice_http.post(f"{base}/rename", json={"title": ""}, headers=headers)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["happened"] == "The title is empty."
+    assert alice_http.post(f"{base}/rename", content=b"{", headers=headers).status_code == 400
+    assert alice_http.post(f"{base}/campus-only", json={"on": True}, headers=headers).json()["campus_only"] is True
+    assert alice_http.post("/me/theme", json={"theme": "pink"}, headers=headers).status_code == 400
+    found = alice_http.get("/search", params={"q": "buoys"}).json()["results"]
+    assert any(r["conversation"] == alice.conversation for r in found)
+    assert alice_http.post(f"{base}/delete", json={}, headers=headers).json()["deleted"] is True
+    assert alice_http.get(base).status_code == 404
