@@ -87,7 +87,8 @@ class Feed:
             wait_s = GAP_LOOK_S if self.is_behind else LOOK_S
             until_look = max(0.0, looked + wait_s - clock()) if self.cursors else None
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.bell.wait(), until_look)
+                async with asyncio.timeout(until_look):
+                    await self.bell.wait()
             self.bell.clear()
             await self.send_live()
             if self.look_now or clock() - looked >= (GAP_LOOK_S if self.is_behind else LOOK_S):

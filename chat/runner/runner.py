@@ -99,7 +99,8 @@ class Runner:
 
     async def _wait_bell(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.bell.wait(), self.conf.poll_s)
+            async with asyncio.timeout(self.conf.poll_s):
+                await self.bell.wait()
 
     async def _renew_once(self) -> None:
         claims = [(task.claim.turn.id, task.claim.fence) for task, _ in self.running.values()]

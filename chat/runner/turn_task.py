@@ -164,7 +164,8 @@ class TurnTask:
         """Publish what is due, in order; what comes during a slow publication goes out in one message after it."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.news.wait(), self.events.due_in(time.monotonic()))
+                async with asyncio.timeout(self.events.due_in(time.monotonic())):
+                    await self.news.wait()
             self.news.clear()
             now = time.monotonic()
             if self.events.due_in(now) == 0:
