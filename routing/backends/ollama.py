@@ -15,7 +15,7 @@ import httpx
 from routing.backends.config import BackendConfig
 from routing.backends.errors_map import NETWORK_ERRORS, SERVER, from_exception, from_status
 from routing.backends.ollama_stream import OllamaStreamReader
-from routing.backends.streaming import Clock, guard_policy, read_answer
+from routing.backends.streaming import KEEPALIVE_S, Clock, guard_policy, read_answer
 from routing.types import BackendEvent, Finish, ModelCall
 from stream_site.errors import ContextTooLong
 
@@ -81,7 +81,9 @@ class OllamaBackend:
             self._client = httpx.AsyncClient(
                 base_url=config.base_url.rstrip("/") + "/",
                 headers=headers,
-                limits=httpx.Limits(max_connections=config.max_connections, max_keepalive_connections=50),
+                limits=httpx.Limits(
+                    max_connections=config.max_connections, max_keepalive_connections=50, keepalive_expiry=KEEPALIVE_S
+                ),
                 timeout=httpx.Timeout(None, connect=config.timeouts.connect_s, pool=config.timeouts.connect_s),
                 follow_redirects=False,
             )

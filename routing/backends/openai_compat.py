@@ -18,7 +18,7 @@ import httpx2
 from hpc_worker.sse import OpenAIStreamReader
 from routing.backends.config import BackendConfig
 from routing.backends.errors_map import NETWORK_ERRORS, from_exception
-from routing.backends.streaming import Clock, guard_policy, read_answer
+from routing.backends.streaming import KEEPALIVE_S, Clock, guard_policy, read_answer
 from routing.types import BackendEvent, ModelCall
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ class OpenAICompatBackend:
             import openai
 
             config = self._config
-            limits = httpx2.Limits(max_connections=config.max_connections, max_keepalive_connections=50)
+            limits = httpx2.Limits(
+                max_connections=config.max_connections, max_keepalive_connections=50, keepalive_expiry=KEEPALIVE_S
+            )
             # Only connecting is limited here; `Clock` limits the rest. No redirects: a question goes where it was
             # configured to go and nowhere else.
             timeout = httpx2.Timeout(None, connect=config.timeouts.connect_s, pool=config.timeouts.connect_s)

@@ -26,6 +26,8 @@ from stream_site.errors import AccessError, UpstreamTimeout
 
 # A server that said how its answer ended may still send the usage; it is not worth a long wait.
 AFTER_FINISH_S = 5.0
+# Shorter than what servers keep idle connections for (llama.cpp 5 s): a question must not meet one that just closed.
+KEEPALIVE_S = 2.0
 _ENDED_BADLY: tuple[type[Exception], ...] = (UpstreamTimeout, *NETWORK_ERRORS)
 
 T = TypeVar("T")
