@@ -9,8 +9,8 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from chat.models import SearchText, Turn, TurnEvents, TurnState
-from chat.search import index_turn
+from chat.models import Turn, TurnEvents, TurnState
+from chat.search import index_ended
 from chat.services import Claim, end_unwritten, stored_text
 from routing import ledger
 from routing.types import ModelSpec, Outcome, Tier, Usage
@@ -66,7 +66,7 @@ def turn_finish(*, claim: Claim, end: TurnEnd) -> Turn | None:
         turn.ended_at, turn.lease_until = now, None
         turn.save()
         TurnEvents.objects.filter(turn=turn).delete()
-        index_turn(turn, SearchText.Where.ANSWER, turn.answer)
+        index_ended(turn)
     return turn
 
 
@@ -120,5 +120,4 @@ def turn_abandon(turn: Turn) -> Turn | None:
             end_unwritten(found, Outcome.CANCELLED, None)
         else:
             end_unwritten(found, Outcome.INTERRUPTED if visible else Outcome.FAILED, words(error).as_dict())
-        index_turn(found, SearchText.Where.ANSWER, found.answer)
     return found

@@ -28,21 +28,30 @@ Snippet = list[tuple[str, bool]]
 
 
 def index_title(conversation: Conversation) -> None:
-    put(conversation.owner_id, conversation.id, None, SearchText.Where.TITLE, conversation.title)
-
-
-def index_turn(turn: Turn, where: SearchText.Where, text: str) -> None:
-    put(turn.owner_id, turn.conversation_id, turn.id, where, text)
-
-
-def put(owner_id: int, conversation_id: Any, turn_id: Any, where: SearchText.Where, text: str) -> None:
-    if not text:
-        return
+    """Make a conversation findable by its (new) title."""
     SearchText.objects.update_or_create(
-        conversation_id=conversation_id,
-        turn_id=turn_id,
-        where=where,
-        defaults={"owner_id": owner_id, "text": text[:MOST_CHARS]},
+        conversation=conversation,
+        turn=None,
+        defaults={"where": SearchText.Where.TITLE, "owner_id": conversation.owner_id, "text": conversation.title},
+    )
+
+
+def index_ended(turn: Turn) -> None:
+    """Make an ended turn findable, and with its first one the conversation. Not sooner: no question waits for this."""
+    if turn.position == 1 and turn.version == 1:
+        index_title(turn.conversation)
+    texts = [(SearchText.Where.QUESTION, turn.question)] if turn.version == 1 else []
+    texts.append((SearchText.Where.ANSWER, turn.answer))
+    SearchText.objects.bulk_create(
+        SearchText(
+            owner_id=turn.owner_id,
+            conversation_id=turn.conversation_id,
+            turn=turn,
+            where=where,
+            text=text[:MOST_CHARS],
+        )
+        for where, text in texts
+        if text
     )
 
 

@@ -88,8 +88,10 @@ def replay_events(turn: Turn) -> list[dict[str, Any]]:
 
 
 def answer_request(turn: Turn) -> AnswerRequest:
-    """Return all that the engine needs to answer `turn`: history, data policy, what may be spent. Three queries."""
-    conversation = Conversation.objects.get(id=turn.conversation_id)
+    """Return all that the engine needs to answer `turn`: history, data policy, what may be spent.
+
+    At most four queries; one for the first question of a conversation, which waits for it.
+    """
     budget = budget_state(turn.owner_id)
     partial = Turn.objects.values_list("answer", flat=True).get(id=turn.continues_id) if turn.continues_id else ""
     return AnswerRequest(
@@ -98,13 +100,15 @@ def answer_request(turn: Turn) -> AnswerRequest:
         ask=Ask(question=turn.question, history=history_before(turn), partial=partial),
         tier_choice=turn.tier_choice,
         model_choice=turn.model_choice,
-        data_policy=DataPolicy(conversation.data_policy),
+        data_policy=DataPolicy(turn.conversation.data_policy),
         budget_left_micro=budget.left_micro,
     )
 
 
 def history_before(turn: Turn) -> tuple[Message, ...]:
     """Return the questions and answers before `turn`: of each question the newest version that has text."""
+    if turn.position == 1:
+        return ()
     rows = (
         Turn.objects.filter(conversation_id=turn.conversation_id, position__lt=turn.position)
         .exclude(answer="")

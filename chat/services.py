@@ -12,9 +12,9 @@ from django.db.models import Max, Q
 from django.utils import timezone
 
 from accounts.models import User
-from chat.models import Conversation, SearchText, Turn, TurnEvents, TurnState
+from chat.models import Conversation, Turn, TurnEvents, TurnState
 from chat.protocol import TurnStart
-from chat.search import index_title, index_turn
+from chat.search import index_ended, index_title
 from routing.types import DataPolicy, Outcome
 from stream_site.errors import ConflictError, InputError, NotFound
 
@@ -68,14 +68,11 @@ def turn_start(*, owner: User, message: TurnStart, claim: tuple[str, float] | No
                 question=message.text,
                 tier_choice=message.tier,
                 model_choice=message.model,
-                position=next_position(conversation),
+                position=1 if is_new else next_position(conversation),
                 claim=claim,
             )
-            if is_new:
-                index_title(conversation)
-            else:
+            if not is_new:
                 Conversation.objects.filter(id=conversation.id).update(updated_at=timezone.now())
-            index_turn(turn, SearchText.Where.QUESTION, turn.question)
             return Started(turn, duplicate=False)
     except IntegrityError:
         # Two sends made the same new conversation at once: the other one is stored by now.
@@ -217,6 +214,7 @@ def end_unwritten(turn: Turn, outcome: Outcome, error: dict[str, Any] | None) ->
     turn.fence += 1
     turn.save()
     TurnEvents.objects.filter(turn=turn).delete()
+    index_ended(turn)
 
 
 # ── the runner's writes ───────────────────────────────────────────────────

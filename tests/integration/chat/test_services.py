@@ -229,7 +229,7 @@ def test_a_replayed_answer_is_whole_numbered_and_always_the_same(alice: User) ->
 def test_search_finds_titles_questions_and_answers_by_the_beginning_of_words(alice: User, bob: User) -> None:
     turn = start(alice, "Which threshold for buoys?", claim=("r", 20)).turn
     finish(turn, "Use the mean residual life plot.")
-    start(bob, "threshold of mine")
+    finish(start(bob, "threshold of mine", claim=("r", 20)).turn)
     for query, where in (("thresh", {"title", "question"}), ("residual LIFE", {"answer"}), ("buoy mean", set())):
         assert {r["where"] for r in search(alice, query)} == where, query
     marked = [text for text, hit in search(alice, "resi")[0]["snippet"] if hit]
@@ -238,7 +238,7 @@ def test_search_finds_titles_questions_and_answers_by_the_beginning_of_words(ali
 
 @pytest.mark.parametrize("query", ["气压", "\"'*() OR :", "a & b | !", "%", "_", "x" * 200, "''", "NEAR(a b)", "-"])
 def test_search_takes_any_text_as_words(query: str, alice: User) -> None:
-    start(alice, "海面气压是多少")
+    finish(start(alice, "海面气压是多少", claim=("r", 20)).turn)
     found = search(alice, query)
     assert bool(found) == (query == "气压")
 
