@@ -41,6 +41,10 @@ class Corpus:
         """Return the corpus of `rows`."""
         return Corpus(self.dense[rows], [self.counted[i] for i in rows])
 
+    def joined(self, other: Corpus) -> Corpus:
+        """Return this corpus followed by `other`."""
+        return Corpus(np.concatenate([self.dense, other.dense]), [*self.counted, *other.counted])
+
     def sparse(self, idf: Floats) -> Any:
         """Return the n-gram counts, weighted by `idf`, rows of length 1."""
         ends = np.cumsum([0, *(len(index) for index, _ in self.counted)])

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
 from routing.judge import features, ngrams
-from routing.judge.classifier import CLASSES, WEIGHTS, Head, describe, softmax
+from routing.judge.classifier import CLASSES, WEIGHTS, Classifier, Head, describe, softmax
 from routing.judge.encoder import Encoder
 from routing.judge.heldout import DATA, is_held_out, read_rows
 from routing.judge.readers import Corpus, fit_logistic, fit_readers
-from routing.judge.train_context import train_context
+from routing.judge.train_context import FOLDS as CONTEXT_FOLDS
+from routing.judge.train_context import conversation_rows, fold_of, follow_up_rows, train_context
 
 SEED = 7
 FOLDS = 5
@@ -42,12 +43,6 @@ def labels(rows: Sequence[dict[str, Any]], key: str = "label") -> Ints:
     return np.array([CLASSES.index(row[key]) for row in rows])
 
 
-def corpus_of(encoder: Encoder, texts: Sequence[str]) -> Corpus:
-    """Return everything the readers need of `texts`."""
-    dense = np.array([describe(encoder, text)[1] for text in texts])
-    return Corpus(dense, [ngrams.count(text) for text in texts])
-
-
 def near_duplicates(corpus: Corpus) -> Ints:
     """Return a group number per row: rows linked by a chain of near-duplicates share one."""
     matrix = corpus.sparse(np.ones(ngrams.BUCKETS, dtype=np.float32))
@@ -60,25 +55,39 @@ def near_duplicates(corpus: Corpus) -> Ints:
 
 
 @dataclass(frozen=True)
-class Crossed:
-    """Scores that every row got from readers that never saw it or anything like it."""
+class Rows:
+    """The questions training may see, and the short messages beside them that only the readers of a text see."""
 
-    scores: Floats
-    probabilities: Floats
+    corpus: Corpus
+    y: Ints
+    messages: Corpus
+    messages_y: Ints
+
+    def fit(self, rows: Ints, messages: Ints) -> dict[str, NDArray[Any]]:
+        """Return readers fitted on these `rows` and `messages`."""
+        both = self.corpus.take(rows).joined(self.messages.take(messages))
+        return fit_readers(both, np.concatenate([self.y[rows], self.messages_y[messages]]))
+
+    def score(self, head: Head, rows: Ints) -> Floats:
+        """Return the nine scores of each of `rows`."""
+        return np.array([head.scores(self.corpus.dense[i], self.corpus.counted[i]) for i in rows])
 
 
-def cross_validate(corpus: Corpus, y: Ints, splits: Sequence[tuple[Ints, Ints]]) -> Crossed:
-    """Return out-of-fold scores; the calibrated layer, too, is fitted on other folds than it is applied to."""
-    scores = np.zeros((len(y), 9), dtype=np.float32)
+def cross_scores(rows: Rows, splits: Sequence[tuple[Ints, Ints]]) -> Floats:
+    """Return out-of-fold scores."""
+    scores = np.zeros((len(rows.y), 9), dtype=np.float32)
     for train, test in splits:
-        head = Head(fit_readers(corpus.take(train), y[train]))
-        for row in test:
-            scores[row] = head.scores(corpus.dense[row], corpus.counted[row])
+        scores[test] = rows.score(Head(rows.fit(train, np.arange(len(rows.messages_y)))), test)
+    return scores
+
+
+def cross_stack(scores: Floats, y: Ints, splits: Sequence[tuple[Ints, Ints]]) -> Floats:
+    """Return probabilities of a calibrated layer that is fitted on other folds than it is applied to."""
     probabilities = np.zeros((len(y), 3), dtype=np.float32)
     for train, test in splits:
         weights, bias = fit_logistic(scores[train], y[train], strength=STACK_STRENGTH)
         probabilities[test] = softmax(scores[test] @ weights + bias)
-    return Crossed(scores, probabilities)
+    return probabilities
 
 
 def calibration_error(probabilities: Floats, y: Ints, bins: int = 10) -> float:
@@ -100,44 +109,110 @@ def figures(probabilities: Floats, y: Ints) -> dict[str, float]:
     return {name: round(value, 4) for name, value in result.items()}
 
 
-def train_queries(out: Path, data: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Material:
+    """Everything read from `data`. `kept`: rows of `queries` that training sees; `tested`: those that only tests see.
+
+    `groups`: a number per query, shared by near-duplicates. `messages`: conversations' last messages and follow-ups,
+    labelled as they would be without a conversation.
+    """
+
+    queries: Sequence[dict[str, Any]]
+    conversations: Sequence[dict[str, Any]]
+    follow_ups: Sequence[dict[str, Any]]
+    kept: Ints
+    tested: Ints
+    groups: Ints
+
+    @property
+    def messages(self) -> list[str]:
+        return [row["turns"][-1]["text"] for row in self.conversations] + [row["text"] for row in self.follow_ups]
+
+    @property
+    def messages_y(self) -> Ints:
+        alone = [CLASSES.index(row["label_alone"]) for row in self.conversations]
+        return np.array(alone + [0] * len(self.follow_ups))
+
+    @property
+    def texts(self) -> list[str]:
+        return [row["text"] for row in self.queries] + self.messages
+
+
+def read_material(data: Path) -> Material:
+    """Return the rows in `data`, near-duplicates of held-out rows in neither `kept` nor `tested`."""
+    queries = read_rows(data / "queries.jsonl")
+    texts = [row["text"] for row in queries]
+    groups = near_duplicates(Corpus(np.zeros((len(texts), 1), np.float32), [ngrams.count(text) for text in texts]))
+    out = np.array([is_held_out(text) for text in texts])
+    kept = np.flatnonzero(~np.isin(groups, groups[out]))
+    conversations, follow_ups = (read_rows(data / f"{name}.jsonl") for name in ("conversations", "followups"))
+    return Material(queries, conversations, follow_ups, kept, np.flatnonzero(out), groups)
+
+
+def rows_of(material: Material, dense: Floats) -> Rows:
+    """Return the rows training may see; `dense` is of all of `material.texts`."""
+    counted = [ngrams.count(text) for text in material.texts]
+    size = len(material.queries)
+    return Rows(
+        Corpus(dense[:size], counted[:size]).take(material.kept),
+        labels(material.queries)[material.kept],
+        Corpus(dense[size:], counted[size:]),
+        material.messages_y,
+    )
+
+
+def train_queries(out: Path, material: Material, dense: Floats) -> dict[str, Any]:
     """Fit the readers and the calibrated layer, write classifier.npz, return the figures."""
-    encoder = Encoder(out)
-    rows = read_rows(data / "queries.jsonl")
-    corpus = corpus_of(encoder, [row["text"] for row in rows])
-    groups = near_duplicates(corpus)
-    held = {int(g) for g, row in zip(groups, rows, strict=True) if is_held_out(row["text"])}
-    kept = np.array([i for i, g in enumerate(groups) if int(g) not in held])
-    tested = np.array([i for i, row in enumerate(rows) if is_held_out(row["text"])])
-    y = labels(rows)
-    mine, mine_y = corpus.take(kept), y[kept]
-    kinds = np.array([row["kind"] for row in rows])[kept]
-    languages = np.array([row["lang"] for row in rows])[kept]
-    shuffled = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=SEED).split(mine.dense, mine_y, groups[kept])
-    crossed = cross_validate(mine, mine_y, list(shuffled))
+    rows = rows_of(material, dense)
+    kinds, languages = (np.array([material.queries[i][key] for i in material.kept]) for key in ("kind", "lang"))
+    shuffled = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=SEED)
+    at_random = list(shuffled.split(rows.corpus.dense, rows.y, material.groups[material.kept]))
+    crossed = cross_stack(cross_scores(rows, at_random), rows.y, at_random)
     by_kind = [(np.flatnonzero(kinds != k), np.flatnonzero(kinds == k)) for k in sorted(set(kinds))]
-    unseen = cross_validate(mine, mine_y, by_kind)
-    arrays = fit_readers(mine, mine_y)
+    scores = cross_scores(rows, by_kind)
+    unseen = cross_stack(scores, rows.y, by_kind)
+    arrays = rows.fit(np.arange(len(rows.y)), np.arange(len(rows.messages_y)))
     # Calibrated on kinds of text the readers did not see: people's questions differ from our rows at least as much.
-    arrays["stack.w"], arrays["stack.b"] = fit_logistic(unseen.scores, mine_y, strength=STACK_STRENGTH)
-    small = {
-        n: a.astype(np.float16) if n.split(".")[-1] in ("vectors", "axes", "w", "idf") else a for n, a in arrays.items()
-    }
-    np.savez_compressed(out / "classifier.npz", **small)  # type: ignore[arg-type]
-    head = Head(small)
-    held_p = np.array([head.probabilities(head.scores(corpus.dense[i], corpus.counted[i])) for i in tested])
-    by_language = {
-        str(name): round(float((crossed.probabilities.argmax(1) == mine_y)[languages == name].mean()), 3)
-        for name in sorted(set(languages))
-    }
+    arrays["stack.w"], arrays["stack.b"] = fit_logistic(scores, rows.y, strength=STACK_STRENGTH)
+    head = save(out, arrays)
+    y, tested = labels(material.queries), material.tested
+    held = [head.probabilities(head.scores(dense[i], ngrams.count(material.texts[i]))) for i in tested]
+    right = crossed.argmax(1) == rows.y
     return {
-        "rows": {"trained": len(kept), "held_out": len(tested)},
-        "cross_validated": figures(crossed.probabilities, mine_y),
-        "unseen_kind_of_text": figures(unseen.probabilities, mine_y),
-        "held_out": figures(held_p, y[tested]),
-        "accuracy_by_language": by_language,
+        "rows": {"trained": len(rows.y), "held_out": len(tested), "messages": len(rows.messages_y)},
+        "cross_validated": figures(crossed, rows.y),
+        "unseen_kind_of_text": figures(unseen, rows.y),
+        "held_out": figures(np.array(held), y[tested]),
+        "accuracy_by_language": {
+            str(name): round(float(right[languages == name].mean()), 3) for name in sorted(set(languages))
+        },
         "support_vectors": len(arrays["svm.vectors"]),
     }
+
+
+def save(out: Path, arrays: dict[str, NDArray[Any]]) -> Head:
+    """Write classifier.npz, its large arrays at half precision, and return the head it makes."""
+    half = ("vectors", "axes", "w", "idf")
+    small = {n: a.astype(np.float16) if n.split(".")[-1] in half else a for n, a in arrays.items()}
+    np.savez_compressed(out / "classifier.npz", **small)  # type: ignore[arg-type]
+    return Head(small)
+
+
+def train_conversations(out: Path, material: Material, dense: Floats) -> dict[str, Any]:
+    """Fit the context rule; every fold's messages are read by readers that did not learn from them."""
+    classifier = Classifier(out)
+    encoder, stored = classifier.encoder, classifier.head.arrays
+    rows = rows_of(material, dense)
+    folds = np.array([fold_of(text) for text in material.messages])
+    everything = np.arange(len(rows.y))
+    readers = []
+    for fold in range(CONTEXT_FOLDS):
+        arrays = rows.fit(everything, np.flatnonzero(folds != fold))
+        stack = {name: stored[name] for name in ("stack.w", "stack.b")}
+        readers.append(Classifier(out, encoder, Head(arrays | stack)).read)
+    earlier = [material.queries[i] for i in material.tested]
+    written = conversation_rows(material.conversations)
+    return train_context(out, written + follow_up_rows(material.follow_ups, earlier, SEED), readers)
 
 
 def main() -> None:
@@ -149,11 +224,13 @@ def main() -> None:
     report: dict[str, Any] = {"seed": SEED, "features": len(features.NAMES)}
     report["data_sha256"] = {
         name: hashlib.sha256((args.data / name).read_bytes()).hexdigest()
-        for name in ("queries.jsonl", "conversations.jsonl")
+        for name in ("queries.jsonl", "conversations.jsonl", "followups.jsonl")
     }
-    report["queries"] = train_queries(args.out, args.data)
-    rows = read_rows(args.data / "conversations.jsonl")
-    report["conversations"] = train_context(args.out, rows, labels(rows), SEED)
+    material = read_material(args.data)
+    encoder = Encoder(args.out)
+    dense = np.array([describe(encoder, text)[1] for text in material.texts])
+    report["queries"] = train_queries(args.out, material, dense)
+    report["conversations"] = train_conversations(args.out, material, dense)
     text = json.dumps(report, indent=2)
     (args.out / "calibration.json").write_text(text + "\n", encoding="utf-8")
     print(text)  # noqa: T201 - the command's output
