@@ -1,4 +1,4 @@
-"""Turn the published all-MiniLM-L6-v2 weights into our own small int8 encoder. Run once, when the encoder changes.
+"""Turn all-MiniLM-L6-v2 weights into our own small int8 encoder. train.py uses it on the fine-tuned weights.
 
     python -m routing.judge.convert --safetensors model.safetensors --vocab vocab.txt --out routing/judge/weights
 

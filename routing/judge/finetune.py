@@ -30,13 +30,13 @@ class Recipe:
 
     epochs: int = 3
     batch: int = 32
-    rate: float = 1e-4
+    rate: float = 2e-4
     head_rate: float = 1e-3
     decay: float = 0.7
     smoothing: float = 0.1
     dropout: float = 0.1
     dropped_pieces: float = 0.1
-    keep_mean: float = 0.98
+    keep_mean: float = 0.95
     frozen: int = 2
     seed: int = 7
 

@@ -95,9 +95,7 @@ def follow_up_rows(stored: Sequence[dict[str, Any]], earlier: Sequence[dict[str,
                 Message("user", asked[random.integers(len(asked))]),
                 Message("assistant", ANSWERS[random.integers(len(ANSWERS))]),
             )
-            # What leans has the thread's class. Another shape of more than a fact is a standard task (as in the
-            # conversations), all else here is LOW.
-            label = {"leans": tier, "reshapes": min(tier, 1)}.get(row["act"], 0)
+            label = tier if row["act"] == "leans" else 0  # what leans has the thread's class, all else is LOW
             question = JudgeInput(row["text"], before)
             rows.append(Row(question, label, context.ACTS.index(row["act"]), FOLLOW_UP_WEIGHT, "follow_up"))
     return rows
