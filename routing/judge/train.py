@@ -138,6 +138,14 @@ def calibration_error(probabilities: Floats, y: Ints, bins: int = 10) -> float:
     return float(sum(gaps))
 
 
+def temperature(probabilities: Floats, y: Ints) -> float:
+    """Return by what the logarithms of `probabilities` should be divided to fit `y` best, at least 1."""
+    logs = np.log(probabilities + 1e-9)
+    tried = np.arange(1.0, 4.0, 0.05)
+    loss = [-np.log(softmax(logs / np.float32(t))[np.arange(len(y)), y]).mean() for t in tried]
+    return float(tried[int(np.argmin(loss))])
+
+
 def figures(probabilities: Floats, y: Ints) -> dict[str, float]:
     """Return accuracy, recalls and calibration error."""
     found = probabilities.argmax(axis=1)
@@ -205,15 +213,19 @@ def train_queries(out: Path, material: Material, dense: Floats, tuned: Sequence[
     """
     rows = rows_of(material, dense)
     kinds = np.array([material.queries[i]["kind"] for i in material.kept])
-    halves = [np.isin(kinds, half) for half in HALVES]
-    splits = [(np.flatnonzero(~half), np.flatnonzero(half)) for half in halves]
     measured = dense[:, -len(features.NAMES) :]
     by_half = [rows_of(material, np.concatenate([states, measured], axis=1)) for states in tuned]
-    scores = cross_scores(by_half, splits)
+    names = sorted(set(kinds))
+    splits = [(np.flatnonzero(kinds != k), np.flatnonzero(kinds == k)) for k in names]
+    blind = [by_half[next(i for i, half in enumerate(HALVES) if k in half)] for k in names]
+    scores = cross_scores(blind, splits)
     unseen = cross_stack(scores, rows.y, splits)
     arrays = rows.fit(np.arange(len(rows.y)), np.arange(len(rows.messages_y)))
-    # Calibrated on kinds of text the readers did not see: people's questions differ from our rows at least as much.
-    arrays["stack.w"], arrays["stack.b"] = fit_logistic(scores, rows.y, strength=STACK_STRENGTH)
+    # Calibrated on kinds of text nothing here saw, and then for the worst of them: people's questions differ from our
+    # rows at least as much.
+    weights, bias = fit_logistic(scores, rows.y, strength=STACK_STRENGTH)
+    heat = max(temperature(unseen[kinds == k], rows.y[kinds == k]) for k in names)
+    arrays["stack.w"], arrays["stack.b"] = weights / heat, bias / heat
     head = save(out, arrays)
     y, tested = labels(material.queries), material.tested
     held = [head.probabilities(head.scores(dense[i], ngrams.count(material.texts[i]))) for i in tested]
@@ -222,6 +234,8 @@ def train_queries(out: Path, material: Material, dense: Floats, tuned: Sequence[
     return {
         "rows": {"trained": len(rows.y), "held_out": len(tested), "messages": len(rows.messages_y)},
         "unseen_kinds_of_text": figures(unseen, rows.y),
+        "unseen_kind": {int(k): figures(unseen[kinds == k], rows.y[kinds == k]) for k in names},
+        "temperature": round(heat, 3),
         "held_out": figures(np.array(held), y[tested]),
         "unseen_kinds_by_language": {
             str(name): round(float(right[languages == name].mean()), 3) for name in sorted(set(languages))
