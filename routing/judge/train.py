@@ -5,7 +5,8 @@
 Needs requirements-train.txt, vocab.txt in `--out` (see convert.py), and queries.jsonl, conversations.jsonl and
 followups.jsonl in `--data`. Writes encoder.onnx, classifier.npz, context.npz and calibration.json. Deterministic on one
 machine; takes about a quarter of an hour on one core, most of it to fine-tune the encoder three times.
-Held-out rows (`is_held_out`) and their near-duplicates are in no fold and no weight; the tests judge them.
+Held-out rows (`is_held_out`) and their near-duplicates train no encoder, reader or calibration; the tests judge them.
+The context rule sets written follow-ups after them.
 """
 
 from __future__ import annotations
