@@ -44,7 +44,12 @@ class Head:
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self._a = {name: np.asarray(value, dtype=np.float32) for name, value in arrays.items()}
+        self._axes = np.ascontiguousarray(self._a["svm.axes"].T)
         self._vectors_squared = np.einsum("ij,ij->i", self._a["svm.vectors"], self._a["svm.vectors"])
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        return self._a
 
     def scores(self, dense: Floats, counted: tuple[NDArray[np.int64], Floats]) -> Floats:
         """Return the nine scores of a text: machine (3 pairs), linear (3 classes), n-grams (3 classes)."""
@@ -66,8 +71,9 @@ class Head:
     def _machine(self, z: Floats) -> Floats:
         a = self._a
         size = len(features.NAMES)
-        point = np.concatenate([(z[:-size] - a["svm.mean"]) @ a["svm.axes"], z[-size:] * a["svm.feature_gain"]])
-        distances = self._vectors_squared - 2 * (a["svm.vectors"] @ point) + point @ point
+        states = _times(self._axes, z[:-size] - a["svm.mean"])
+        point = np.concatenate([states, z[-size:] * a["svm.feature_gain"]])
+        distances = self._vectors_squared - 2 * _times(a["svm.vectors"], point) + point @ point
         kernel = np.exp(-a["svm.gamma"] * np.maximum(distances, 0))
         return np.asarray(kernel @ a["svm.duals"] + a["svm.b"], dtype=np.float32)
 
@@ -82,15 +88,18 @@ class Head:
 class Classifier:
     """The trained classifier in `folder`; weights are read once, on first use. Thread safe."""
 
-    def __init__(self, folder: Path = WEIGHTS) -> None:
+    def __init__(self, folder: Path = WEIGHTS, encoder: Encoder | None = None, head: Head | None = None) -> None:
         self._folder = folder
+        self._given = (encoder, head)
 
     @cached_property
     def encoder(self) -> Encoder:
-        return Encoder(self._folder)
+        return self._given[0] or Encoder(self._folder)
 
     @cached_property
     def head(self) -> Head:
+        if self._given[1]:
+            return self._given[1]
         with np.load(self._folder / "classifier.npz", allow_pickle=False) as stored:
             return Head(dict(stored))
 
@@ -106,6 +115,11 @@ def describe(encoder: Encoder, text: str) -> tuple[Floats, Floats]:
     text = features.bounded(text, features.MAX_CHARS)
     states = encoder.encode(encoder.pieces(text))
     return states, np.concatenate([states, features.extract(text)])
+
+
+def _times(matrix: Floats, vector: Floats) -> Floats:
+    """Return `matrix @ vector` on this thread: BLAS would share it with a thread that has to wait for a core."""
+    return np.asarray(np.einsum("ij,j->i", matrix, vector), dtype=np.float32)
 
 
 def softmax(scores: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """How a message in a conversation is judged: with what it answers. Pure.
 
-"why?", "yes, do it" and "und auf Deutsch?" say little alone. Four readings are combined: the message alone, the
-message joined to what it answers, the hardest earlier question, and how much the message leans on the rest.
+"why?", "yes, do it" and "und auf Deutsch?" say little alone. Combined are: the message alone, the message joined to
+what it answers, the hardest earlier question, and what the message does: lean on the rest, close, reshape, stand alone.
 The weights are learned from conversations (train.py); the rule is one small linear layer, so it can be explained.
 An earlier hard question counts in full at once and fades over the turns: fast up, slow down.
 """
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from routing.judge import features
+from routing.judge import features, ngrams
 from routing.judge.classifier import Reading, softmax
 from routing.types import Message
 
-LOOK_BACK = 3  # earlier user turns
+LOOK_BACK = 3  # user turns before the last one
 FADE = 0.8  # a turn further back counts this much less
 QUESTION_CHARS = 300
 ANSWER_CHARS = 200
@@ -43,12 +43,16 @@ _CORRECTS = re.compile(
     r"\b(?:wrong|incorrect|mistake|doesn't|does not|didn't|not what i|i meant|no,|but|actually|still|again)\b"
 )
 
+ACTS = ("leans", "closes", "reshapes", "stands")  # leans on what was said; stands: a question that needs no thread
+
 SIGNALS = (
     *(f"{what}_{name}" for what in ("alone", "joined", "before") for name in ("low", "high")),
+    *ACTS,
+    *(f"leans_{what}_{name}" for what in ("before", "joined") for name in ("low", "high")),
+    *(f"stands_alone_{name}" for name in ("low", "high")),
     "log_words",
     "longer_than_before",
     "like_question",
-    "like_answer",
     "asks",
     "answer_asks",
     "earlier_turns",
@@ -56,26 +60,30 @@ SIGNALS = (
     "says_contrast",
     "says_explain",
     "starts_lower",
-    "closes",
-    "reshapes",
+    "closes_by_words",
+    "reshapes_by_words",
     "corrects",
 )
 
 
 @dataclass(frozen=True)
 class Thread:
-    """The readings the rule combines. `before`: earlier user turns, latest first; `answer`: the last reply, if any."""
+    """The readings the rule combines. `before`: earlier user turns, latest first; `acts` in the order of `ACTS`."""
 
     alone: Reading
     joined: Reading
     before: Sequence[Reading]
-    answer: Reading | None
+    acts: Floats
 
 
 def earlier_questions(context: Sequence[Message]) -> list[str]:
-    """Return the user's last turns before this one, latest first."""
+    """Return the user's last turn before this one and the longest of the `LOOK_BACK` before that.
+
+    Two readings bound the work; a hard question is seldom the shorter one, and "why?" after it does not hide it.
+    """
     asked = [m.text for m in reversed(context) if m.role == "user" and m.text.strip()]
-    return asked[:LOOK_BACK]
+    further = asked[1 : 1 + LOOK_BACK]
+    return [*asked[:1], *([max(further, key=len)] if further else [])]
 
 
 def last_answer(context: Sequence[Message]) -> str:
@@ -95,15 +103,16 @@ def signals(text: str, context: Sequence[Message], thread: Thread) -> Floats:
     shape = dict(zip(features.NAMES, features.extract(text), strict=True))
     answer = last_answer(context)
     questions = earlier_questions(context)
-    before = hardest(thread.before)
-    values: list[float] = []
-    for p in (thread.alone.probabilities, thread.joined.probabilities, before):
-        values += [_relative(p, 0), _relative(p, 2)]
+    readings = (thread.alone.probabilities, thread.joined.probabilities, hardest(thread.before))
+    alone, joined, before = ([_relative(p, 0), _relative(p, 2)] for p in readings)
+    leans, stands = float(thread.acts[0]), float(thread.acts[3])
+    values = [*alone, *joined, *before, *(float(p) for p in thread.acts)]
+    values += [leans * value for value in (*before, *joined)]
+    values += [stands * value for value in alone]
     values += [
         float(shape["log_words"]),
         math.log1p(len(text)) - math.log1p(len(questions[0]) if questions else 0),
         _likeness(thread.alone, thread.before[0] if thread.before else None),
-        _likeness(thread.alone, thread.answer),
         float(shape["ends_question"]),
         float(answer.rstrip()[-1:] in ("?", "？", "؟")),
         float(len(questions)),
@@ -131,11 +140,29 @@ class ContextRule:
         self._mean, self._scale, self._w, self._b = (
             np.asarray(arrays[name], dtype=np.float32) for name in ("mean", "scale", "w", "b")
         )
+        self._acts = {
+            name: np.asarray(value, dtype=np.float32) for name, value in arrays.items() if name.startswith("act.")
+        }
+
+    def acts(self, text: str, alone: Reading) -> Floats:
+        """Return how likely `text`, whose reading is `alone`, does each of `ACTS`."""
+        a = self._acts
+        index, times = ngrams.count(text)
+        weighted = times / np.float32(max(float(np.linalg.norm(times)), 1e-9))
+        by_letters = softmax(np.asarray(weighted @ a["act.letters.w"][index] + a["act.letters.b"], dtype=np.float32))
+        by_states = softmax(np.asarray(act_input(alone) @ a["act.states.w"] + a["act.states.b"], dtype=np.float32))
+        return np.asarray((by_letters + by_states) / 2, dtype=np.float32)
 
     def probabilities(self, values: Floats) -> Floats:
         """Return the calibrated probabilities of the message in its conversation."""
         scores = (values - self._mean) / self._scale @ self._w + self._b
         return softmax(np.asarray(scores, dtype=np.float32))
+
+
+def act_input(alone: Reading) -> Floats:
+    """Return what the reader of acts sees of a message: direction of the encoder's states, and bounded features."""
+    length = max(float(np.linalg.norm(alone.states)), 1e-9)
+    return np.concatenate([alone.states / length * 10, np.clip(alone.standing, -4, 4)]).astype(np.float32)
 
 
 def _relative(p: Floats, at: int) -> float:

@@ -1,4 +1,4 @@
-"""Turn the published all-MiniLM-L6-v2 weights into our own small int8 encoder. Run once, when the encoder changes.
+"""Turn all-MiniLM-L6-v2 weights into our own small int8 encoder. train.py uses it on the fine-tuned weights.
 
     python -m routing.judge.convert --safetensors model.safetensors --vocab vocab.txt --out routing/judge/weights
 
@@ -135,7 +135,8 @@ def build(tensors: dict[str, Floats]) -> Any:
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 
 
-def _checked(path: Path, sha256: str) -> bytes:
+def checked(path: Path, sha256: str) -> bytes:
+    """Return the bytes of `path`; exit when they are not the published ones."""
     raw = path.read_bytes()
     found = hashlib.sha256(raw).hexdigest()
     if found != sha256:
@@ -150,8 +151,8 @@ def main() -> None:
     parser.add_argument("--vocab", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "weights")
     args = parser.parse_args()
-    model = build(read_safetensors(_checked(args.safetensors, SOURCE_SHA256)))
-    vocabulary = _checked(args.vocab, VOCAB_SHA256)
+    model = build(read_safetensors(checked(args.safetensors, SOURCE_SHA256)))
+    vocabulary = checked(args.vocab, VOCAB_SHA256)
     onnx.checker.check_model(model)
     args.out.mkdir(parents=True, exist_ok=True)
     onnx.save(model, args.out / "encoder.onnx")

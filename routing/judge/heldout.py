@@ -1,4 +1,4 @@
-"""Our own labelled rows, and which of them no training ever sees. Pure but for reading a file."""
+"""Our own labelled rows, and which of them no reader of a text is trained on. Pure but for reading a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HELD_OUT_ONE_IN = 12
 
 
 def is_held_out(text: str) -> bool:
-    """Return whether `text` is kept out of training: about one row in twelve, by hash."""
+    """Return whether `text` is kept from encoder, readers and calibration: about one row in twelve, by hash."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % HELD_OUT_ONE_IN == 0
 
 

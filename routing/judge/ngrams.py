@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +21,17 @@ def count(text: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
 
     Words are padded with a space on both sides; n-grams do not cross words.
     """
-    grams: Counter[str] = Counter()
-    for word in bounded(text, MAX_CHARS).lower().split():
-        padded = f" {word} "
-        for size in SIZES:
-            grams.update(padded[i : i + size] for i in range(max(len(padded) - size + 1, 1)))
     buckets: Counter[int] = Counter()
-    for gram, times in grams.items():
-        # "surrogatepass": a lone surrogate is an odd character, not an error.
-        buckets[zlib.crc32(gram.encode("utf-8", "surrogatepass")) % BUCKETS] += times
+    for word in bounded(text, MAX_CHARS).lower().split():
+        buckets.update(_buckets(word))
     index = np.fromiter(buckets.keys(), dtype=np.int64, count=len(buckets))
     times_seen = np.fromiter(buckets.values(), dtype=np.float32, count=len(buckets))
     return index, (1 + np.log(times_seen)).astype(np.float32)
+
+
+@lru_cache(maxsize=8192)
+def _buckets(word: str) -> tuple[int, ...]:
+    padded = f" {word} "
+    grams = (padded[i : i + size] for size in SIZES for i in range(max(len(padded) - size + 1, 1)))
+    # "surrogatepass": a lone surrogate is an odd character, not an error.
+    return tuple(zlib.crc32(gram.encode("utf-8", "surrogatepass")) % BUCKETS for gram in grams)

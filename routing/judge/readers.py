@@ -41,6 +41,10 @@ class Corpus:
         """Return the corpus of `rows`."""
         return Corpus(self.dense[rows], [self.counted[i] for i in rows])
 
+    def joined(self, other: Corpus) -> Corpus:
+        """Return this corpus followed by `other`."""
+        return Corpus(np.concatenate([self.dense, other.dense]), [*self.counted, *other.counted])
+
     def sparse(self, idf: Floats) -> Any:
         """Return the n-gram counts, weighted by `idf`, rows of length 1."""
         ends = np.cumsum([0, *(len(index) for index, _ in self.counted)])
@@ -49,29 +53,31 @@ class Corpus:
         return normalize(csr_matrix((times * idf[index], index, ends), shape=(len(self), ngrams.BUCKETS)))
 
 
-def fit_logistic(x: Any, y: Ints, strength: float) -> tuple[Floats, Floats]:
+def fit_logistic(x: Any, y: Ints, strength: float, weight: Floats | None = None) -> tuple[Floats, Floats]:
     """Return weights (inputs, 3) and bias of a multinomial logistic regression; small `strength` shrinks more."""
-    model = LogisticRegression(C=strength, max_iter=400).fit(x, y)
+    model = LogisticRegression(C=strength, max_iter=400).fit(x, y, sample_weight=weight)
     return model.coef_.T.astype(np.float32), model.intercept_.astype(np.float32)
 
 
-def fit_readers(corpus: Corpus, y: Ints) -> dict[str, NDArray[Any]]:
-    """Return the arrays of `Head`, but for its calibrated layer."""
-    arrays: dict[str, NDArray[Any]] = {"mean": corpus.dense.mean(axis=0), "scale": corpus.dense.std(axis=0) + 1e-6}
+def fit_readers(corpus: Corpus, y: Ints, weight: Floats) -> dict[str, NDArray[Any]]:
+    """Return the arrays of `Head`, but for its calibrated layer. `weight`: how much each row counts."""
+    mean = np.average(corpus.dense, axis=0, weights=weight)
+    spread = np.sqrt(np.average((corpus.dense - mean) ** 2, axis=0, weights=weight))
+    arrays: dict[str, NDArray[Any]] = {"mean": mean.astype(np.float32), "scale": spread.astype(np.float32) + 1e-6}
     z = (corpus.dense - arrays["mean"]) / arrays["scale"]
-    arrays["linear.w"], arrays["linear.b"] = fit_logistic(z, y, LINEAR_STRENGTH)
+    arrays["linear.w"], arrays["linear.b"] = fit_logistic(z, y, LINEAR_STRENGTH, weight)
     seen = np.bincount(np.concatenate([index for index, _ in corpus.counted]), minlength=ngrams.BUCKETS)
     arrays["ngram.idf"] = (np.log((1 + len(corpus)) / (1 + seen)) + 1).astype(np.float32)
-    arrays["ngram.w"], arrays["ngram.b"] = fit_logistic(corpus.sparse(arrays["ngram.idf"]), y, NGRAM_STRENGTH)
-    return arrays | _fit_machine(z, y)
+    arrays["ngram.w"], arrays["ngram.b"] = fit_logistic(corpus.sparse(arrays["ngram.idf"]), y, NGRAM_STRENGTH, weight)
+    return arrays | _fit_machine(z, y, weight)
 
 
-def _fit_machine(z: Floats, y: Ints) -> dict[str, NDArray[Any]]:
+def _fit_machine(z: Floats, y: Ints, weight: Floats) -> dict[str, NDArray[Any]]:
     size = len(features.NAMES)
     axes = PCA(SVM_AXES, svd_solver="covariance_eigh").fit(z[:, :-size])
     points = np.concatenate([axes.transform(z[:, :-size]), z[:, -size:] * SVM_FEATURE_GAIN], axis=1)
     gamma = 1 / float((points**2).sum(axis=1).mean())
-    machine = SVC(C=SVM_C, gamma=gamma, cache_size=500).fit(points, y)
+    machine = SVC(C=SVM_C, gamma=gamma, cache_size=500).fit(points, y, sample_weight=weight)
     return {
         "svm.mean": axes.mean_.astype(np.float32),
         "svm.axes": axes.components_.T.astype(np.float32),

@@ -59,9 +59,8 @@ def reason(probabilities: NDArray[np.float32], reading: Reading, *, in_context: 
     order = np.argsort(-probabilities)
     best, second = int(order[0]), int(order[1])
     where = "With the conversation before it: " if in_context else ""
-    lead = (
-        f"A close call between {_SHORT[best]} and {_SHORT[second]}" if probabilities[best] < CLOSE_CALL else _LEAD[best]
-    )
+    close = f"A close call between {_SHORT[best]} and {_SHORT[second]}"
+    lead = close if probabilities[best] < CLOSE_CALL else _LEAD[best]
     if where:
         lead = where + lead[0].lower() + lead[1:]
     # In a conversation the combination decides, so naming features of the message alone would mislead.
