@@ -71,9 +71,9 @@ class Head:
     def _machine(self, z: Floats) -> Floats:
         a = self._a
         size = len(features.NAMES)
-        states = _times(self._axes, z[:-size] - a["svm.mean"])
+        states = self._axes @ (z[:-size] - a["svm.mean"])
         point = np.concatenate([states, z[-size:] * a["svm.feature_gain"]])
-        distances = self._vectors_squared - 2 * _times(a["svm.vectors"], point) + point @ point
+        distances = self._vectors_squared - 2 * (a["svm.vectors"] @ point) + point @ point
         kernel = np.exp(-a["svm.gamma"] * np.maximum(distances, 0))
         return np.asarray(kernel @ a["svm.duals"] + a["svm.b"], dtype=np.float32)
 
@@ -115,11 +115,6 @@ def describe(encoder: Encoder, text: str) -> tuple[Floats, Floats]:
     text = features.bounded(text, features.MAX_CHARS)
     states = encoder.encode(encoder.pieces(text))
     return states, np.concatenate([states, features.extract(text)])
-
-
-def _times(matrix: Floats, vector: Floats) -> Floats:
-    """Return `matrix @ vector` on this thread: BLAS would share it with a thread that has to wait for a core."""
-    return np.asarray(np.einsum("ij,j->i", matrix, vector), dtype=np.float32)
 
 
 def softmax(scores: Floats) -> Floats:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from routing.judge.tokenizer import Tokenizer
 
-# Together 62 pieces: most questions whole, and of a pasted page its beginning and its end. 88 measured no better.
-HEAD_PIECES = 40
-TAIL_PIECES = 22
+# Together 46 pieces: most questions whole, and of a long text its beginning and its end. 62 judged the held-out rows no
+# better (0.810 both) and took a third longer on long texts.
+HEAD_PIECES = 30
+TAIL_PIECES = 16
 _QUIET = 3
 
 
