@@ -14,11 +14,11 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from redis.exceptions import RedisError
 
 from chat import protocol, selectors, services
-from chat.database import in_database
 from chat.feed import Feed
 from chat.live import conversation_group, ring, session_group, user_group
 from chat.runner.embedded import embedded_runner, wake_runner
 from chat.runner.runner import ring_runners
+from stream_site.database import in_database
 from stream_site.error_shapes import translate, words
 from stream_site.errors import InputError, StreamError
 

@@ -13,9 +13,9 @@ from django.db import Error as DatabaseError
 
 from chat import selectors
 from chat.cursor import Event, TurnCursor, Window
-from chat.database import in_database
 from chat.models import Turn, TurnState
 from chat.protocol import WINDOW_BYTES
+from stream_site.database import in_database
 
 LOOK_S = 1.0  # a ring that was lost is made good within this time
 GAP_LOOK_S = 0.2  # events of a gap are in the store within one batch interval

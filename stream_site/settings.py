@@ -14,6 +14,7 @@ import dj_database_url
 from csp.constants import NONCE, NONE, SELF
 
 from stream_site.env import Env
+from stream_site.static_version import static_version
 
 env = Env()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -113,7 +114,8 @@ TEMPLATES = [
     }
 ]
 
-STATIC_URL = "static/"
+# The version is in the address: relative imports between scripts stay under it, and nothing is ever asked for twice.
+STATIC_URL = f"static/{static_version(BASE_DIR / 'chat' / 'static')}/"
 STATIC_ROOT = env.text("STREAM_STATIC_ROOT", str(VAR_DIR / "static"))
 SERVE_STATIC = env.flag("STREAM_SERVE_STATIC", default=DEMO)
 

@@ -16,6 +16,6 @@ class StaticFiles(ASGIStaticFilesHandler):
             found.close()
         else:
             response = found  # 304
-        response["Cache-Control"] = "no-cache"  # asks each time whether the file changed, and gets a 304 when not
+        response["Cache-Control"] = "public, max-age=31536000, immutable"  # another content has another address
         response["X-Content-Type-Options"] = "nosniff"
         return response

@@ -22,3 +22,4 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "stream_site.settings"
 from stream_site.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # made to be fast: tests sign in often
+STATIC_URL = "/static/"  # the pages of the scripted site name its files without a version

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chat.database import in_database
 from chat.models import Turn
 from routing import ledger
 from routing.engine import Attempt
+from stream_site.database import in_database
 
 
 class LedgerPurse:

@@ -16,10 +16,10 @@ from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
 from chat import services
-from chat.database import in_database
 from chat.live import RUNNERS, ring
 from chat.runner.turn_task import TurnTask
 from routing.engine import Engine
+from stream_site.database import in_database
 
 log = logging.getLogger("stream.runner")
 

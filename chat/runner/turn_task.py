@@ -14,7 +14,6 @@ from django.db import Error as DatabaseError
 from django.utils import timezone
 
 from chat import ending, services
-from chat.database import in_database
 from chat.live import conversation_group, ring
 from chat.models import Turn
 from chat.runner.eventlog import Event, EventLog
@@ -22,6 +21,7 @@ from chat.runner.money import LedgerPurse
 from chat.selectors import answer_request, done_event
 from routing.engine import Answering, Attempt, AttemptStarted, Ended, Engine, EngineEvent, FellBack, Routed
 from routing.types import Outcome, ReasoningDelta, StateNote, TextDelta, Usage
+from stream_site.database import in_database
 from stream_site.error_shapes import translate, words
 from stream_site.errors import StreamBroken
 

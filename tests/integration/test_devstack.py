@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -28,8 +29,12 @@ def test_serves_the_site_with_all_its_processes(stack: Stack) -> None:
 
 
 def test_serves_static_files_itself(stack: Stack) -> None:
-    answer = httpx.get(f"{stack.url}/static/admin/css/base.css")
+    page = httpx.get(f"{stack.url}/login").text
+    sheet = re.search(r'href="(/static/v[0-9a-f]+/chat/stream\.css)"', page)
+    assert sheet, page
+    answer = httpx.get(stack.url + sheet[1])
     assert answer.status_code == 200
+    assert "immutable" in answer.headers["cache-control"]
     assert answer.headers["content-type"] == "text/css"
     again = httpx.get(answer.url, headers={"If-Modified-Since": answer.headers["last-modified"]})
     assert again.status_code == 304
