@@ -38,7 +38,8 @@ Kinds of event
 
 At most `WINDOW_BYTES` of events are unacknowledged on a socket; the rest waits in the database.
 A socket that sends nothing, not even `ping`, for `IDLE_TIMEOUT_S` is closed with 4408.
-Close codes: 4400 malformed, 4401 sign in again, 4403 foreign origin, 4408 idle, 4429 too many sockets, 1001 server restarts.
+Close codes: 4401 sign in again, 4408 idle, 1011 a fault of ours, 1001 and 1012 the server restarts: connect again.
+A handshake from a foreign page, or without Origin, is refused with HTTP 403.
 """
 
 from __future__ import annotations
