@@ -24,6 +24,7 @@ import httpx
 
 from hpc_worker.config import Settings
 from hpc_worker.sse import Fault, Item, OpenAIStreamReader
+from hpc_worker.waiting import within
 
 CONNECT_TIMEOUT_S = 10.0
 # What a request may say. The worker itself says model, stream and stream_options.
@@ -100,7 +101,7 @@ class ModelServer:
     async def _send(self, body: Mapping[str, Any]) -> httpx.Response:
         request = self._client.build_request("POST", f"{self._settings.model_url}/chat/completions", json=body)
         try:
-            return await asyncio.wait_for(self._client.send(request, stream=True), self._settings.first_byte_s)
+            return await within(self._client.send(request, stream=True), self._settings.first_byte_s)
         except asyncio.TimeoutError as error:
             raise ModelError("timeout", "The model server sent nothing in time.") from error
         except httpx.HTTPError as error:
@@ -111,7 +112,7 @@ class ModelServer:
         limit = self._settings.first_byte_s
         while True:
             try:
-                data = await asyncio.wait_for(chunks.__anext__(), limit)
+                data = await within(chunks.__anext__(), limit)
             except StopAsyncIteration:
                 return
             except asyncio.TimeoutError as error:

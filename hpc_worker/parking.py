@@ -10,6 +10,7 @@ from websockets.exceptions import ConnectionClosed
 from hpc_worker import handshake, keyring
 from hpc_worker.dial import CONNECT_TIMEOUT_S, DIAL_ERRORS, backoff_s, dial
 from hpc_worker.push import Parked
+from hpc_worker.waiting import within
 from hpc_worker.wire import WireError
 
 MAX_PARKED = 32
@@ -100,10 +101,10 @@ class Lot:
     async def _park(self, socket: ClientConnection) -> str | bytes:
         """Authenticate; return the challenge that answers `park`. Closes the socket if that fails."""
         try:
-            text = await asyncio.wait_for(socket.recv(), CONNECT_TIMEOUT_S)
+            text = await within(socket.recv(), CONNECT_TIMEOUT_S)
             park = keyring.sign(self._key, _nonce(text), self._relay_name, handshake.Park(self._kid))
             await socket.send(handshake.build_text(park))
-            text = await asyncio.wait_for(socket.recv(), CONNECT_TIMEOUT_S)
+            text = await within(socket.recv(), CONNECT_TIMEOUT_S)
         except BaseException:
             await socket.close()
             raise

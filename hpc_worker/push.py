@@ -25,6 +25,7 @@ from hpc_worker.coalesce import Coalescer
 from hpc_worker.dial import CONNECT_TIMEOUT_S, DIAL_ERRORS, backoff_s, close_code, dial
 from hpc_worker.producer import MAX_UNACKED_BYTES, Action, Control, Identity, Producer, Retry, Stop, Won
 from hpc_worker.transcript import seal_transcript
+from hpc_worker.waiting import within
 from hpc_worker.wire import Kind
 
 ALIVE_EVERY_S = 10.0
@@ -267,7 +268,7 @@ class Pusher:
             try:
                 # after `ok` the socket's pings are what bounds the wait
                 limit = None if self._producer.is_ready else CONNECT_TIMEOUT_S
-                message = await asyncio.wait_for(socket.recv(), limit)
+                message = await within(socket.recv(), limit)
             except asyncio.TimeoutError:
                 return self._do(self._producer.lost(None))
             except ConnectionClosed as error:

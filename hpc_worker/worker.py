@@ -26,6 +26,7 @@ from hpc_worker.model import ModelServer
 from hpc_worker.parking import Lot
 from hpc_worker.producer import Control
 from hpc_worker.push import Parked, Pusher, PushJob, PushResult
+from hpc_worker.waiting import within
 from hpc_worker.wire import Kind
 
 _LOG = logging.getLogger("hpc_worker")
@@ -135,7 +136,7 @@ class Resident:
         await self._end_all()
         if not pusher.outcome:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(pusher.finish(Fin("stop")), _LAST_WORDS_S)
+                await within(pusher.finish(Fin("stop")), _LAST_WORDS_S)
 
     async def _end_all(self) -> None:
         for answer in list(self._answers.values()):

@@ -138,7 +138,7 @@ def test_no_file_names_a_package_registry() -> None:
 
 
 def test_nobody_waits_with_asyncio_wait_for() -> None:
-    """Before Python 3.12 `asyncio.wait_for` can swallow a cancellation; `asyncio.timeout` cannot."""
-    for package in ("accounts", "chat", "relay", "routing", "stream_site"):
+    """Before Python 3.12 `asyncio.wait_for` can swallow a cancellation; `asyncio.timeout` and `within` cannot."""
+    for package in ("accounts", "chat", "hpc_worker", "relay", "routing", "stream_site"):
         for path in (ROOT / package).rglob("*.py"):
             assert "asyncio.wait_for(" not in path.read_text(encoding="utf-8"), path

@@ -82,7 +82,9 @@ def extract(text: str) -> NDArray[np.float32]:
     values = _shape(text, words)
     # A square root of a rate: the first mark or word of a kind tells more than the fifth.
     values += [math.sqrt(len(p.findall(text)) / count) for p in _MARKS.values()]
-    values += [math.sqrt(len(p.findall(text)) / size) for p in _SCRIPTS.values()]
+    # Plain ASCII, most of what is asked, holds none of the other scripts.
+    scripts = () if text.isascii() else _SCRIPTS.values()
+    values += [math.sqrt(len(p.findall(text)) / size) for p in scripts] or [0.0] * len(_SCRIPTS)
     values += [math.sqrt(len(p.findall(lower)) / count) for p in WORD_GROUPS.values()]
     return np.array(values, dtype=np.float32)
 
