@@ -13,8 +13,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def within(awaitable: Awaitable[T], seconds: float) -> T:
-    """Return what `awaitable` returns. Raises `asyncio.TimeoutError`; a cancellation always goes through."""
+async def within(awaitable: Awaitable[T], seconds: float | None) -> T:
+    """Return what `awaitable` returns. Raises `asyncio.TimeoutError`, never for None; a cancellation always goes through."""
     task = asyncio.ensure_future(awaitable)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
