@@ -90,7 +90,7 @@ def endpoint(globus_folder: Path, globus_service_process: GlobusService, functio
     daemon = EndpointDaemon(folder, globus_service_process, THREADS, (function_id,))
     daemon.start()
     yield daemon
-    daemon.stop()
+    daemon.kill()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ the folder of this run.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -180,8 +181,6 @@ class EndpointDaemon:
 
     @property
     def endpoint_id(self) -> str:
-        import json
-
         return str(json.loads((self.home / "endpoint.json").read_text())["endpoint_id"])
 
     def write(self) -> None:
@@ -238,6 +237,12 @@ class EndpointDaemon:
             except subprocess.TimeoutExpired:
                 ended(self.process, 2)
             self.process = None
+
+    def kill(self) -> None:
+        """End it at once, at the end of a run; what it started is ended as `leftovers`."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(10)
 
 
 def kit_template() -> str:

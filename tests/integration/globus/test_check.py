@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from pytest_django.fixtures import SettingsWrapper
 
 from tests.globus_processes import CLIENT, SECRET, EndpointDaemon, GlobusService
 from tests.integration.globus.campus import GLOBUS, Campus
@@ -15,9 +15,7 @@ pytestmark = GLOBUS
 
 
 @pytest.fixture
-def configured(
-    settings: SettingsWrapper, monkeypatch: pytest.MonkeyPatch, globus_service: GlobusService, function_id: str
-) -> SettingsWrapper:
+def configured(settings: Any, monkeypatch: pytest.MonkeyPatch, globus_service: GlobusService, function_id: str) -> Any:
     settings.GLOBUS_COMPUTE_CLIENT_ID = CLIENT
     settings.GLOBUS_COMPUTE_CLIENT_SECRET = SECRET
     settings.GLOBUS_COMPUTE_FUNCTION_ID = function_id
@@ -37,7 +35,7 @@ def check(endpoint: EndpointDaemon, *, fails: str = "") -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_every_part_works(configured: SettingsWrapper, endpoint: EndpointDaemon, campus: Campus) -> None:
+def test_every_part_works(configured: Any, endpoint: EndpointDaemon, campus: Campus) -> None:
     lines = check(endpoint)
     assert [line[:9].strip() for line in lines[:4]] == ["ok"] * 4
     assert "A worker started on the cluster, and its settings are complete." in lines[3]
@@ -45,7 +43,7 @@ def test_every_part_works(configured: SettingsWrapper, endpoint: EndpointDaemon,
 
 
 def test_the_part_that_fails_is_named_with_what_to_do(
-    configured: SettingsWrapper, endpoint: EndpointDaemon, campus: Campus, function_id: str
+    configured: Any, endpoint: EndpointDaemon, campus: Campus, function_id: str
 ) -> None:
     campus.settings.chmod(0o640)
     try:

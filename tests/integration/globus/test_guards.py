@@ -55,6 +55,15 @@ def test_an_executor_that_died_is_made_anew(
     assert globus_service.submits() == [200, 502, 200]
 
 
+def test_too_many_requests_are_asked_again_a_little_later(
+    globus_control: Make, globus_service: GlobusService, campus: Campus
+) -> None:
+    globus_service.fault("/submit", status=429)
+    handle = globus_control().start(short_job())
+    assert globus_service.submits() == [429, 200]
+    assert came_back(handle)
+
+
 def test_a_failing_service_is_asked_three_times_and_then_said_to_fail(
     globus_control: Make, globus_service: GlobusService, campus: Campus
 ) -> None:
