@@ -10,7 +10,7 @@ TEST_LOCKS := requirements-test.txt requirements-embedded.txt
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-test run test check check-js lock clean
+.PHONY: help install install-test endpoint-venv run test check check-js lock clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 16
@@ -26,6 +26,13 @@ install-test: .venv/.installed-test ## install what tests and checks need as wel
 .venv/.installed-test: $(TEST_LOCKS) tools/install.sh
 	@PYTHON='$(PYTHON)' tools/install.sh $(TEST_LOCKS)
 	@touch .venv/.installed $@
+
+endpoint-venv: .venv-endpoint/.installed ## install the Globus Compute endpoint for tests into .venv-endpoint
+
+.venv-endpoint/.installed: requirements-endpoint.txt tools/install.sh $(wildcard hpc_worker/*.py) hpc_worker/pyproject.toml
+	@PYTHON='$(PYTHON)' INSTALL_INTO=.venv-endpoint tools/install.sh requirements-endpoint.txt
+	@tools/install_worker.sh .venv-endpoint/bin/python
+	@touch $@
 
 run: install ## start everything on http://127.0.0.1:8000 (PORT=, HOST=); Ctrl-C stops it
 	@exec $(PY) manage.py devstack --host '$(HOST)' --port '$(PORT)'
@@ -50,6 +57,7 @@ lock: ## compile requirements*.in to locked files (needs uv)
 	$(COMPILE) requirements.in -o requirements.txt
 	$(COMPILE) -c requirements.txt requirements-test.in -o requirements-test.txt
 	$(COMPILE) --no-deps requirements-embedded.in -o requirements-embedded.txt
+	$(COMPILE) requirements-endpoint.in -o requirements-endpoint.txt
 
 clean: ## remove .venv and caches; var/ with its data stays
-	rm -rf .venv node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache artefacts
+	rm -rf .venv .venv-endpoint node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache artefacts

@@ -194,6 +194,11 @@ LOCAL_MODEL = env.text("LOCAL_MODEL")
 LOCAL_API_KEY = env.secret("LOCAL_API_KEY")
 CLOUD_BASE_URL = env.text("CLOUD_BASE_URL", "https://openrouter.ai/api/v1")
 CLOUD_API_KEY = env.secret("OPENROUTER_API_KEY") or env.secret("CLOUD_API_KEY")
+# Globus Compute, the control plane of the HPC tier
+GLOBUS_COMPUTE_CLIENT_ID = env.text("GLOBUS_COMPUTE_CLIENT_ID")
+GLOBUS_COMPUTE_CLIENT_SECRET = env.secret("GLOBUS_COMPUTE_CLIENT_SECRET")
+GLOBUS_COMPUTE_FUNCTION_ID = env.text("GLOBUS_COMPUTE_FUNCTION_ID")
+GLOBUS_COMPUTE_AMQP_PORT = env.integer("GLOBUS_COMPUTE_AMQP_PORT", 443, least=0, most=65535)
 CONNECT_TIMEOUT_S = env.number("CONNECT_TIMEOUT_S", 5, least=0.1)
 FIRST_BYTE_TIMEOUT_S = env.number("FIRST_BYTE_TIMEOUT_S", 60, least=0.1)
 BETWEEN_BYTES_TIMEOUT_S = env.number("BETWEEN_BYTES_TIMEOUT_S", 45, least=0.1)
@@ -222,6 +227,8 @@ LOGGING = {
     "loggers": {
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
+        "pika": {"level": "WARNING"},
+        "globus_compute_sdk": {"level": "WARNING"},
         "django.channels.server": {"level": "WARNING"},
     },
 }

@@ -1,6 +1,7 @@
-"""`python -m tests`: all tests in three runs of pytest. Stops at the first that fails; the last line is pytest's.
+"""`python -m tests`: all tests in four runs of pytest. Stops at the first that fails; the last line is pytest's.
 
-Browser tests have a process of their own: Playwright keeps an event loop running in it. Arguments go to every run.
+Browser tests have a process of their own: Playwright keeps an event loop running in it. So have those with the real
+Globus Compute, whose SDK is led by the environment. Arguments go to every run.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import subprocess
 import sys
 
 from tests.chromium import MISSING, find_chromium, in_ci
+from tests.globus_parts import missing_parts
 
 PYTEST = [sys.executable, "-m", "pytest"]
 
@@ -16,17 +18,22 @@ PYTEST = [sys.executable, "-m", "pytest"]
 def main() -> int:
     """Run the tests; return the first exit code that is not 0."""
     arguments = sys.argv[1:]
+    browser = ("browser", [*PYTEST, "-m", "browser", *arguments])
+    globus = ("Globus Compute", [*PYTEST, "-m", "globus", *arguments])
     runs = [
-        ("browser", [*PYTEST, "-m", "browser", *arguments]),
+        browser,
+        globus,
         ("data on PostgreSQL", [sys.executable, "-m", "tests.with_postgres", *PYTEST, "-m", "data", *arguments]),
-        ("unit and integration on SQLite", [*PYTEST, "-m", "not browser", *arguments]),
+        ("unit and integration on SQLite", [*PYTEST, "-m", "not browser and not globus", *arguments]),
     ]
-    if not find_chromium():
-        print(MISSING, flush=True)
+    for run, missing in ((browser, "" if find_chromium() else MISSING), (globus, missing_parts())):
+        if not missing:
+            continue
+        print(missing, flush=True)
         if in_ci():
             print("In CI that is a failure.", flush=True)
             return 1
-        del runs[0]
+        runs.remove(run)
     for name, command in runs:
         print(f"\n── {name}", flush=True)
         code = subprocess.run(command, check=False).returncode

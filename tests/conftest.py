@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.fixtures_postgres",
     "tests.fixtures_site",
     "tests.fixtures_stack",
+    "tests.fixtures_globus",
 ]
 
 

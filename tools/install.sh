@@ -1,7 +1,8 @@
 #!/bin/sh
 # Make .venv and install the locked requirements named as arguments. Usage: tools/install.sh FILE...
-# Uses uv when it is there, else pip. PYTHON names another interpreter.
+# Uses uv when it is there, else pip. PYTHON names another interpreter, INSTALL_INTO another folder than .venv.
 set -eu
+VENV=${INSTALL_INTO:-.venv}
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -30,9 +31,9 @@ has_uv() { uv --version >/dev/null 2>&1; }
 make_venv() {
     python=$(find_python)
     if has_uv; then
-        uv venv --quiet --clear --python "$("$python" -c 'import sys; print(sys.executable)')" .venv
+        uv venv --quiet --clear --python "$("$python" -c 'import sys; print(sys.executable)')" "$VENV"
     elif "$python" -c 'import venv, ensurepip' >/dev/null 2>&1; then
-        "$python" -m venv --clear .venv
+        "$python" -m venv --clear "$VENV"
     else
         say "$python has no venv module. Nothing was installed."
         say "On Debian or Ubuntu: apt-get install python3-venv. Or install uv, which needs no such module."
@@ -46,15 +47,15 @@ install_locked() {
     # The lock files are complete: --no-deps keeps what a package merely declares out.
     # shellcheck disable=SC2086 # one word per option
     if has_uv; then
-        uv pip install --quiet --python .venv/bin/python --compile-bytecode --no-deps --require-hashes $files
+        uv pip install --quiet --python "$VENV"/bin/python --compile-bytecode --no-deps --require-hashes $files
     else
-        .venv/bin/python -m pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $files
+        "$VENV"/bin/python -m pip --version >/dev/null 2>&1 || "$VENV"/bin/python -m ensurepip >/dev/null
+        "$VENV"/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $files
     fi
 }
 
-if ! is_new_enough .venv/bin/python; then
-    say "Making .venv ..."
+if ! is_new_enough "$VENV"/bin/python; then
+    say "Making $VENV ..."
     make_venv
 fi
 say "Installing $* with $(if has_uv; then echo uv; else echo pip; fi) ..."
