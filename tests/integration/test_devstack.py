@@ -17,7 +17,8 @@ import pytest
 from stream_site.devstack.places import free_port
 from tests.fixtures_stack import Stack, launch, start
 
-NO_MODEL = {"LOCAL_BASE_URL": "http://127.0.0.1:9/v1", "LOCAL_MODEL": "none"}  # saves the model's loading time
+# saves the models' loading time
+NO_MODEL = {"LOCAL_BASE_URL": "http://127.0.0.1:9/v1", "LOCAL_MODEL": "none", "DEMO_CAMPUS": "0"}
 
 
 def test_serves_the_site_with_all_its_processes(stack: Stack) -> None:
