@@ -27,6 +27,7 @@ from stream_site.errors import StreamBroken, UpstreamError, UpstreamTimeout
 LOOK_EVERY_S = 0.5
 DISPATCHER_WAIT_S = 15.0  # a stack that has just started brings its dispatcher last
 LEAVE_S = 15.0  # a job that nobody reads any more is watched so long for a worker to cancel
+CLOSE_S = 2.0
 CAMPUS_LIFE_S = 5.0
 
 log = logging.getLogger("stream.backends")
@@ -96,14 +97,21 @@ class Watch:
 
 
 class HpcBackend:
-    """`Backend` of the campus tier. `find`: model name -> its endpoint, sync, over the database."""
+    """`Backend` of the campus tier. `find`: model name -> its endpoint; `note_used`: a content key was used. Both sync."""
 
     tier = Tier.HPC
 
-    def __init__(self, redis_url: str, limits: HpcLimits, find: Callable[[str], Campus] = directory.campus_for) -> None:
+    def __init__(
+        self,
+        redis_url: str,
+        limits: HpcLimits,
+        find: Callable[[str], Campus] = directory.campus_for,
+        note_used: Callable[[str], None] = directory.note_key_used,
+    ) -> None:
         self._desk = Desk(redis_url)
         self._limits = limits
         self._find = find
+        self._note_used = note_used
         self._known: dict[str, tuple[float, Campus]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -170,9 +178,10 @@ class HpcBackend:
                 await channel.leave()
             await asyncio.wait({task}, timeout=LEAVE_S if channel.begun.is_set() else 0)
             if channel.seal.kid:
-                await database_sync_to_async(directory.note_key_used)(channel.seal.kid)
+                await database_sync_to_async(self._note_used)(channel.seal.kid)
         finally:
             task.cancel()
+            await asyncio.wait({task}, timeout=CLOSE_S)
 
     async def _campus(self, model: str) -> Campus:
         now = time.monotonic()
@@ -189,10 +198,12 @@ class HpcBackend:
 
     async def close(self) -> None:
         """Let jobs that were left be cancelled at their workers, then close connections."""
-        if self._leaving:
-            await asyncio.wait(set(self._leaving), timeout=2.0)
-        for task in set(self._leaving):
+        leaving = set(self._leaving)
+        if leaving:
+            await asyncio.wait(leaving, timeout=CLOSE_S)
+        for task in leaving:
             task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
         await self._desk.close()
 
 

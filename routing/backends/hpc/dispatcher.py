@@ -178,7 +178,7 @@ class Dispatcher:
                 self._waiting[cid] = (offer, until, time.monotonic())
                 self._waiting.move_to_end(cid, last=False)
         if line.alive is None:  # it never came up
-            self._failed_to_start("A campus worker ended before it was ready.")
+            self._failed_to_start(line.why)
 
     def _failed_to_start(self, why: str) -> None:
         log.warning("%s: %s Trying again in %.0f s.", self._campus.name, why, self._retry_s)

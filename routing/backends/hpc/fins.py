@@ -76,10 +76,15 @@ def fin_error(fin: Fin, *, text_seen: bool) -> UpstreamError:
     return _ERRORS.get(fin.error, UpstreamError)(f"The campus could not answer: {said}", todo=_ELSEWHERE)
 
 
+def fault_words(fault: str) -> str:
+    """Return what a refused frame means, in a sentence; empty for a fault without words of its own."""
+    return _FAULTS.get(fault, "")
+
+
 def ending_error(ending: Ending, fault: str, *, text_seen: bool) -> UpstreamError:
     """Return what a channel's end without FIN means."""
     if ending.outcome is Outcome.DAMAGED:
-        what = _FAULTS.get(fault, f"A part of the answer was not genuine ({ending.reason}).")
+        what = fault_words(fault) or f"A part of the answer was not genuine ({ending.reason})."
         todo = _KEYS_TODO if fault in ("wrong_key", "unknown_kid") else ""
         if text_seen:
             return StreamBroken(what, kept="What arrived before that is saved.", todo=todo)

@@ -26,6 +26,7 @@ from relay.subscription import Handlers, Subscription, Timers
 from routing.backends.hpc import directory
 from routing.backends.hpc.control import JobHandle
 from routing.backends.hpc.directory import Campus
+from routing.backends.hpc.fins import fault_words
 from routing.backends.hpc.unseal import Unsealer
 from routing.hpc_models import HpcMailbox
 
@@ -104,6 +105,11 @@ class MailboxLine:
         """What the worker needs to serve this mailbox. Nothing in it is secret."""
         r = self.record
         return {"relay": r.relay, "kid": r.kid, "cid": r.cid, "attempt": 1, "salt_c": r.salt_c}
+
+    @property
+    def why(self) -> str:
+        """Why it never came up, as far as the channel knows."""
+        return fault_words(self._seal.fault) or "A campus worker ended before it was ready."
 
     @property
     def is_ready(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from routing.backends.hpc.control import ControlError, ControlHealth, JobMode, JobState, WorkerJob
 from routing.backends.hpc.directory import Campus
 
-STOP_S = 5.0
+STOP_S = 1.0  # what it was to answer is gone with its dispatcher
 
 
 class ProcessJob:
