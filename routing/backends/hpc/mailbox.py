@@ -116,6 +116,11 @@ class MailboxLine:
         return not self.ended and self._seal.is_ready and self.alive is not None and self.alive.state == "ready"
 
     @property
+    def next_sequence(self) -> int:
+        """The sequence of the next CTRL frame."""
+        return self._seal.next_control
+
+    @property
     def is_coming(self) -> bool:
         """Whether a worker may still come up: one of ours, or a predecessor's that has had little time to speak."""
         if self.ended or self.alive is not None:

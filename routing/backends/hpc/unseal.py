@@ -16,7 +16,7 @@ class Unsealer:
 
     def __init__(self, ring: Keyring, scope: Scope, salt_c: bytes, first_seq: int = 1) -> None:
         self._ring, self._scope, self._salt_c = ring, scope, salt_c
-        self._next_control = first_seq
+        self.next_control = first_seq
         self._opener: Opener | None = None
         self._sealer: Sealer | None = None
         self._keys: StreamKeys | None = None
@@ -54,7 +54,7 @@ class Unsealer:
         if self._sealer is None:
             raise crypto.CryptoError("not_sealed")
         frame = self._sealer.seal(FrameType.CTRL, kind, body)
-        self._next_control = self._sealer.next_seq
+        self.next_control = self._sealer.next_seq
         return frame
 
     def _accept(self, head: wire.Head) -> None:
@@ -65,4 +65,4 @@ class Unsealer:
             raise crypto.CryptoError("sequence")
         self._keys = keys
         self._opener = Opener(keys, Direction.P2C)
-        self._sealer = Sealer(keys, Direction.C2P, self._next_control)
+        self._sealer = Sealer(keys, Direction.C2P, self.next_control)
