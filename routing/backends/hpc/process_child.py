@@ -29,7 +29,7 @@ def main() -> int:
     order = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        settings = config.read(order["environ"])
+        settings = config.read({**_tuning(), **order["environ"]})
         if order["mode"] == "resident":
             return 0 if worker.run(order["arguments"], settings) == "drained" else 1
         sys.stdout.write(json.dumps(worker.run_task(order["arguments"], settings)))
@@ -37,6 +37,11 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0
+
+
+def _tuning() -> dict[str, str]:
+    """Return the worker's settings of this environment that are not secret, such as STREAM_CAPACITY."""
+    return {name: os.environ[name] for name in config.NAMES if name in os.environ and name not in config.SECRETS}
 
 
 def _end_with_parent() -> None:
