@@ -78,6 +78,7 @@ class Consumer(Generic[T]):
         self._arrived = asyncio.Event()
         self._stored = asyncio.Event()
         self._over = False
+        self.attached = asyncio.Event()  # the relay has let us in once: the channel exists
 
     async def run(self) -> Ending:
         """Consume until the end. Errors of the handlers' own making pass through."""
@@ -134,6 +135,7 @@ class Consumer(Generic[T]):
                     for frame in tuple(self._control):
                         await socket.send(frame)
                     self._socket = socket
+                self.attached.set()
                 await self._both_ways(socket)
             except ConnectionClosed as closed:
                 raise self._verdict(closed) from None

@@ -8,8 +8,11 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
+from routing.hpc_admin import HpcEndpointAdmin, HpcKeyAdmin
 from routing.models import Budget, LedgerEntry
 from routing.money import MICRO, format_usd, format_usd_exact, usd_to_micro
+
+__all__ = ["BudgetAdmin", "HpcEndpointAdmin", "HpcKeyAdmin", "LedgerEntryAdmin"]
 
 
 class BudgetForm(forms.ModelForm):  # type: ignore[type-arg]

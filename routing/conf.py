@@ -22,6 +22,9 @@ class RoutingConf:
     first_byte_s: float
     between_bytes_s: float
     answer_s: float
+    redis_url: str = field(repr=False)
+    hpc_worker_s: float
+    hpc_first_text_s: float
 
 
 @cache
@@ -39,4 +42,7 @@ def conf() -> RoutingConf:
         first_byte_s=settings.FIRST_BYTE_TIMEOUT_S,
         between_bytes_s=settings.BETWEEN_BYTES_TIMEOUT_S,
         answer_s=settings.ANSWER_TIMEOUT_S,
+        redis_url=settings.REDIS_URL,
+        hpc_worker_s=settings.HPC_WORKER_TIMEOUT_S,
+        hpc_first_text_s=settings.HPC_FIRST_TEXT_TIMEOUT_S,
     )

@@ -12,9 +12,12 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from routing.hpc_models import HpcEndpoint, HpcKey, HpcMailbox
 from routing.periods import Period
 from routing.pricing import CostSource
 from routing.types import Tier
+
+__all__ = ["Budget", "EntryKind", "HpcEndpoint", "HpcKey", "HpcMailbox", "LedgerEntry", "Scope"]
 
 
 class Scope(models.TextChoices):

@@ -1,4 +1,4 @@
-"""The ASGI application: pages and APIs over HTTP, the chat over WebSocket, and the server's start and end."""
+"""The ASGI application: pages and APIs over HTTP, chat and relay over WebSocket, and the server's start and end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ pages = get_asgi_application()  # sets Django up; what follows may import models
 
 from asgiref.typing import ASGIReceiveCallable, ASGISendCallable, Scope  # noqa: E402
 from django.conf import settings  # noqa: E402
+from django.urls import re_path  # noqa: E402
 
 from chat.origin import SameOrigin  # noqa: E402
 from chat.runner.embedded import start_embedded_runner, stop_embedded_runner  # noqa: E402
 from chat.ws_urls import websocket_urlpatterns  # noqa: E402
+from routing.ws_urls import relay_urlpatterns  # noqa: E402
 from stream_site.static_files import StaticFiles  # noqa: E402
 
 
@@ -33,10 +35,13 @@ async def lifespan(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCal
             return
 
 
+# Workers have neither session nor Origin: the relay admits its peers itself, and refuses browsers.
+chat_sockets = SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+
 application = ProtocolTypeRouter(
     {
         "http": StaticFiles(pages) if settings.SERVE_STATIC else pages,
-        "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": URLRouter([*relay_urlpatterns, re_path(r"", chat_sockets)]) if relay_urlpatterns else chat_sockets,
         "lifespan": lifespan,
     }
 )

@@ -204,6 +204,15 @@ FIRST_BYTE_TIMEOUT_S = env.number("FIRST_BYTE_TIMEOUT_S", 60, least=0.1)
 BETWEEN_BYTES_TIMEOUT_S = env.number("BETWEEN_BYTES_TIMEOUT_S", 45, least=0.1)
 ANSWER_TIMEOUT_S = env.number("ANSWER_TIMEOUT_S", 900, least=1)
 
+# ── the campus tier ───────────────────────────────────────────────────────
+RELAY_URLS = env.words("RELAY_URLS")
+EMBEDDED_RELAY = env.flag("STREAM_EMBEDDED_RELAY", default=False)
+KEY_ENCRYPTION_KEY = env.secret("STREAM_KEY_ENCRYPTION_KEY")
+HPC_WORKER_TIMEOUT_S = env.number("HPC_WORKER_TIMEOUT_S", 300, least=0.5)
+HPC_FIRST_TEXT_TIMEOUT_S = env.number("HPC_FIRST_TEXT_TIMEOUT_S", 120, least=0.5)
+HPC_DEMO_MODEL_URL = env.text("HPC_DEMO_MODEL_URL")
+HPC_DEMO_MODEL_KEY = env.secret("HPC_DEMO_MODEL_KEY")
+
 # ── money ─────────────────────────────────────────────────────────────────
 USER_MONTHLY_BUDGET_USD = env.number("USER_MONTHLY_BUDGET_USD", 20)
 PLATFORM_MONTHLY_BUDGET_USD = env.number("PLATFORM_MONTHLY_BUDGET_USD", 1000)

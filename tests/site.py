@@ -142,13 +142,13 @@ class Site:
 
     # ── people ────────────────────────────────────────────────────────────
 
-    def sign_in(self, name: str) -> httpx.Client:
+    def sign_in(self, name: str, password: str = PASSWORD) -> httpx.Client:
         """Return a browser-like client, signed in as `name`."""
         http = httpx.Client(base_url=self.url, timeout=20, trust_env=False, follow_redirects=True)
         page = http.get("/login").text
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
         assert token, page[:500]
-        form = {"username": name, "password": PASSWORD, "csrfmiddlewaretoken": token[1]}
+        form = {"username": name, "password": password, "csrfmiddlewaretoken": token[1]}
         done = http.post("/login", data=form, headers={"Referer": f"{self.url}/login"})
         assert "sessionid" in http.cookies, done.text[:500]
         return http

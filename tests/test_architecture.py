@@ -14,6 +14,7 @@ from django.template.loader import get_template
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from chat.ws_urls import websocket_urlpatterns
+from routing.ws_urls import RELAY_ROUTE
 from stream_site.errors import StreamError
 from tests.setting_names import ROOT, setting_names
 
@@ -101,7 +102,7 @@ def test_every_route_says_who_may_call_it() -> None:
     rows = {cells[0].partition(" ")[0].strip("`"): cells[1] for cells in table_rows(read("docs/routes.md"))}
     found = dict(routes(get_resolver()))
     sockets = {f"/{entry.pattern}" for entry in websocket_urlpatterns}
-    assert set(rows) == set(found) | sockets | {"/admin/"}
+    assert set(rows) == set(found) | sockets | {"/admin/", f"/{RELAY_ROUTE}"}
     for route, entry in found.items():
         open_to_all = not getattr(entry.callback, "login_required", True)
         assert open_to_all == rows[route].startswith("anyone"), route

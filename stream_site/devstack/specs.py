@@ -13,6 +13,7 @@ from stream_site.devstack.local_model import LocalModel
 FRONT, BACK = 1, 2
 STOP_GRACE_S = {FRONT: 6.0, BACK: 2.0}
 DRAIN_S = "3"
+MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
 
 
@@ -80,11 +81,11 @@ def kv_server(binary: Path, socket: Path, data_dir: Path) -> Child:
     return Child("kv", argv, ready=RedisReady(socket), ready_timeout_s=10, stop_stage=BACK)
 
 
-def model_server(site: Site, port: int, key: str) -> Child:
+def model_server(site: Site, port: int, key: str, name: str = "model") -> Child:
     """Return the embedded model's server on loopback `port`."""
     argv = (site.python, "-m", "routing.embedded.model_server", "--port", str(port))
     ready = HttpReady(f"http://127.0.0.1:{port}/health")
-    return Child("model", argv, env={"MODEL_SERVER_API_KEY": key}, ready=ready, stop_stage=BACK)
+    return Child(name, argv, env={"MODEL_SERVER_API_KEY": key}, ready=ready, stop_stage=BACK)
 
 
 def background_children(site: Site, env: Mapping[str, str]) -> tuple[Child, ...]:
@@ -117,6 +118,11 @@ def celery_beat(site: Site, env: Mapping[str, str]) -> Child:
         *("--schedule", str(site.var_dir / "beat-schedule")),
     )
     return Child("beat", argv, env=env)
+
+
+def hpc_dispatcher(site: Site, env: Mapping[str, str]) -> Child:
+    """Return the dispatcher of the campus tier; workers of the demonstration are its children."""
+    return Child("campus", (site.python, str(MANAGE), "hpc_dispatcher"), env=env)
 
 
 def site_environment(site: Site, local: LocalModel | None, admin: Mapping[str, str]) -> dict[str, str]:

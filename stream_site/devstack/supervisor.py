@@ -8,21 +8,25 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
 from stream_site.devstack import specs
+from stream_site.devstack.campus import DemoCampus, demo_campus
 from stream_site.devstack.children import Children, Running, StackError, echo_errors, until_ready
 from stream_site.devstack.demo_account import DEMO_USER, demo_password, ensure_demo_account
 from stream_site.devstack.local_model import LocalModel, embedded, find_ollama
 from stream_site.devstack.places import check_port, free_port, private_folder, take_lock
 
 Say = Callable[[str], None]
+T = TypeVar("T")
+CAMPUS_WORDS = "demo campus: the same tiny model, through the real relay and real encryption"
 
 
 class StopAsked(Exception):
@@ -99,17 +103,27 @@ async def _start(site: specs.Site, children: Children, tasks: asyncio.TaskGroup,
     password = demo_password(site.var_dir)
     await asyncio.to_thread(_with_database, call_command, "migrate", interactive=False, verbosity=0)
     env = specs.site_environment(site, tier.model, os.environ)
-    waiting.append(await start(specs.web(site, env)))
+    campus: DemoCampus | None = await asyncio.to_thread(_with_database, demo_campus, site, env)
+    waiting.append(await start(specs.web(site, env | dict(campus.web_env) if campus else env)))
     account = asyncio.to_thread(_with_database, ensure_demo_account, password)  # a second of hashing, meanwhile
     await asyncio.gather(account, *(until_ready(running) for running in waiting))
     for child in specs.background_children(site, env):
         await start(child)
+    if campus:
+        tasks.create_task(_start_campus(campus, start))
     say(f"\nSTREAM runs at {site.url}")
     say(f"  sign in     user {DEMO_USER}, password {password}")
     say(f"  local tier  {tier.words}")
+    say(f"  hpc tier    {CAMPUS_WORDS if campus else 'as set; see docs/hpc.md'}")
     say(f"  logs        {children.log_dir}")
     if site.host in specs.WILDCARDS and not os.environ.get("STREAM_ALLOWED_HOSTS"):
         say("  to reach it by another name than localhost, set STREAM_ALLOWED_HOSTS=that.name")
+
+
+async def _start_campus(campus: DemoCampus, start: Callable[[specs.Child], Awaitable[Running]]) -> None:
+    """Start the demonstration's campus behind everything else: nobody waits for it but its own questions."""
+    await until_ready(await start(campus.model))
+    await start(campus.dispatcher)
 
 
 def _kv_server(site: specs.Site) -> specs.Child | None:
@@ -138,9 +152,9 @@ async def _local_tier(site: specs.Site) -> LocalTier:
     return LocalTier(embedded(port, key), specs.model_server(site, port, key))
 
 
-def _with_database(act: Callable[..., object], *args: object, **kwargs: object) -> None:
-    """Run `act` in this thread and close its database connections."""
+def _with_database(act: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Return what `act` returns, run in this thread, and close its database connections."""
     try:
-        act(*args, **kwargs)
+        return act(*args, **kwargs)
     finally:
         connections.close_all()

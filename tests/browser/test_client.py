@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import Watched, chat_page, until
+from tests.browser.conftest import ARTEFACTS, Watched, chat_page, until
 from tests.fakes.chat_samples import BROKEN, ROUTE, sample_turns
 from tests.fakes.chat_site import ChatSite, make_turn
 
@@ -344,3 +345,29 @@ def test_keyboard_map(chat: Page, chat_site: ChatSite) -> None:
     chat.keyboard.press("@")
     expect(chat.locator("#picker")).to_be_visible()
     assert chat.input_value("#ask") == ""
+
+
+def test_a_campus_question_shows_its_way_to_the_first_token(chat: Page, chat_site: ChatSite) -> None:
+    turn_id = ask(chat, chat_site, "Fit 40 buoys.")
+    chat_site.emit(turn_id, "route", route=ROUTE | {"tier": "hpc"})
+    chat_site.emit(turn_id, "attempt", attempt=1, tier="hpc", model="qwen", model_label="Qwen3 32B")
+    chat_site.emit(turn_id, "state", state="submitted", detail="")
+    chat_site.emit(turn_id, "state", state="queued", detail="a worker is starting (demo processes)")
+    life = chat.locator(".life")
+    expect(life.locator("li.done")).to_have_count(2)
+    expect(life.locator("li.now b")).to_have_text("Queued")
+    expect(life.locator(".life-say")).to_have_text(
+        "A worker is starting (demo processes). You can leave: the answer waits here."
+    )
+    expect(life.locator("li").first.locator("bdi")).to_have_text(re.compile(r"\d\.\d s"))
+    expect(chat.locator(".wait")).to_be_hidden()
+    ARTEFACTS.mkdir(exist_ok=True)
+    chat.screenshot(path=ARTEFACTS / "campus-queued.png")
+    chat_site.emit(turn_id, "state", state="prefill", detail="")
+    expect(life.locator("li.now b")).to_have_text("Reading")
+    chat_site.text(turn_id, "Here it is")
+    expect(life.locator(".is-past li.done")).to_have_count(5)
+    expect(life.locator(".life-say")).to_have_count(0)
+    chat.screenshot(path=ARTEFACTS / "campus-streaming.png")
+    chat_site.end(turn_id, tier="hpc", model_label="Qwen3 32B", route=ROUTE | {"tier": "hpc"})
+    expect(life).to_be_hidden()

@@ -17,8 +17,10 @@ import pytest
 
 from stream_site.devstack.places import free_port
 from tests.fixtures_stack import Stack, launch, start
+from tests.site import Page, Site, wait_until
 
-NO_MODEL = {"LOCAL_BASE_URL": "http://127.0.0.1:9/v1", "LOCAL_MODEL": "none"}  # saves the model's loading time
+# saves the models' loading time
+NO_MODEL = {"LOCAL_BASE_URL": "http://127.0.0.1:9/v1", "LOCAL_MODEL": "none", "DEMO_CAMPUS": "0"}
 
 
 def test_serves_the_site_with_all_its_processes(stack: Stack) -> None:
@@ -49,6 +51,23 @@ def test_prints_the_demo_account_and_keeps_its_password_private(stack: Stack) ->
 def test_only_the_owner_reaches_the_key_value_server(stack: Stack) -> None:
     assert stat.S_IMODE(stack.var_dir.stat().st_mode) == 0o700
     assert stat.S_IMODE((stack.var_dir / "kv").stat().st_mode) == 0o700
+
+
+def test_the_demo_campus_answers_through_the_relay_of_the_web_process(stack: Stack) -> None:
+    wait_until(lambda: any("process_child" in line for line in stack.members().values()), "the worker's start", 60)
+    site = Site(stack.var_dir, {}, port=stack.port)
+    http = site.sign_in("demo", stack.password)
+    with Page(site, http) as page:
+        turn = page.ask("Say hello.", tier="hpc", campus_only=True)
+        assert page.until_done(turn, 90)["outcome"] == "complete"
+        states = [event["state"] for event in page.events[turn] if event["kind"] == "state"]
+    http.close()
+    assert states[0] == "submitted"
+    row = site.turn(turn)
+    assert row["answer"]
+    assert (row["tier"], row["model"]) == ("hpc", "smollm2-135m-instruct")
+    for name in ("consumer_keys", "producer_keys"):
+        assert stat.S_IMODE((stack.var_dir / "relay" / name).stat().st_mode) == 0o600
 
 
 def test_says_that_the_folder_is_in_use(stack: Stack) -> None:

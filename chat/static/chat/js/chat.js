@@ -119,7 +119,7 @@ class ChatPage {
   /** What is shown until the server has accepted a question. @param {string} id @param {string} question @param {TierChoice} tier @param {string} model @returns {LiveTurn} */
   draft(id, question, tier, model) {
     const last = this.log.last()?.position ?? 0;
-    return { id, conversation: this.id, client_id: id, position: last + 1, version: 1, continues: null, question, tier_choice: tier, model_choice: model, state: 'queued', outcome: '', answer: '', reasoning: '', error: null, route: null, tier: '', model: '', model_label: '', attempts: 0, tokens_in: 0, tokens_out: 0, tokens_estimated: false, cost_micro: 0, first_text_ms: null, total_ms: null, events_end: 0, created_at: new Date().toISOString(), ended_at: null, seen: 0, fence: 0, step: null, fallback: null };
+    return { id, conversation: this.id, client_id: id, position: last + 1, version: 1, continues: null, question, tier_choice: tier, model_choice: model, state: 'queued', outcome: '', answer: '', reasoning: '', error: null, route: null, tier: '', model: '', model_label: '', attempts: 0, tokens_in: 0, tokens_out: 0, tokens_estimated: false, cost_micro: 0, first_text_ms: null, total_ms: null, events_end: 0, created_at: new Date().toISOString(), ended_at: null, seen: 0, fence: 0, step: null, marks: { start: Date.now() }, fallback: null };
   }
 
   /** @param {LiveTurn} turn @param {TierChoice} tier @param {string} model */

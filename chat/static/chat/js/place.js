@@ -3,6 +3,7 @@ import { AnswerRenderer, renderWhole } from './answer.js';
 import { TIER_LABEL, copyText, h, icon, iconButton, say, tierWord } from './dom.js';
 import { dress, finishLook } from './enhance.js';
 import { clock, count, money, seconds, wordCount } from './format.js';
+import { drawLife, hasLife } from './life.js';
 import { failNote, partNote } from './notes.js';
 
 /** @import { LiveTurn, TierChoice, TierName } from './types' */
@@ -44,11 +45,12 @@ export class Place {
     this.ask = h('article', { class: 'turn ask', 'aria-labelledby': `${id}-h`, id, tabindex: '-1' }, h('h2', { class: 'vh', id: `${id}-h`, text: 'You asked' }), this.bubble,
       h('div', { class: 'acts' }, iconButton('copy', 'Copy question', { on: { click: (/** @type {Event} */ e) => copyText(this.turn.question, /** @type {HTMLElement} */ (e.currentTarget)) } })));
     this.byline = h('h2', { class: 'byline', id: `${id}-b` });
+    this.life = h('div', { class: 'life', hidden: true });
     this.wait = h('p', { class: 'wait' });
     this.reason = h('details', { class: 'reason', hidden: true }, h('summary', {}, icon('down', 'i-s i-turn'), ' ', h('span', { text: 'Reasoning' })), h('div', { class: 'reason-text', dir: 'auto' }));
     this.prose = h('div', { class: 'prose', dir: 'auto' });
     this.foot = h('div', { class: 'answer-foot' });
-    this.answer = h('article', { class: 'turn answer', 'aria-labelledby': `${id}-b` }, this.byline, this.wait, this.reason, this.prose, this.foot);
+    this.answer = h('article', { class: 'turn answer', 'aria-labelledby': `${id}-b` }, this.byline, this.life, this.wait, this.reason, this.prose, this.foot);
     this.show(turn, false);
   }
 
@@ -111,7 +113,14 @@ export class Place {
   /** @param {boolean} running */
   drawWait(running) {
     clearInterval(this.ticking);
-    this.wait.hidden = !running || Boolean(this.turn.answer);
+    const life = hasLife(this.turn, running);
+    this.life.hidden = !life;
+    this.wait.hidden = !running || Boolean(this.turn.answer) || life;
+    if (life) {
+      const draw = () => drawLife(this.life, this.turn);
+      draw();
+      if (!this.turn.answer) this.ticking = setInterval(draw, 1000);
+    }
     if (this.wait.hidden) return;
     const words = h('span', { text: this.waitWords() });
     const time = h('bdi', { class: 'num' });

@@ -89,6 +89,8 @@ export interface LiveTurn extends Turn {
   fence: number;
   /** The step on the way to the first text, in the server's words. */
   step: { state: string; detail: string } | null;
+  /** When each stage was first seen here, Date.now(); `start` is 0 when the page came later than the question. */
+  marks: Record<string, number>;
   fallback: Fallback | null;
 }
 

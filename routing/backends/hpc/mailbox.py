@@ -1,0 +1,187 @@
+"""The dispatcher's end of one resident worker's mailbox: sealed offers out, what the worker says of itself in.
+
+Records are in the database, because a sequence may never be used twice with the same salts: each dispatcher that takes a
+mailbox over raises its `epoch` first, and seals from `epoch << 20` on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Sequence
+
+from channels.db import database_sync_to_async
+from django.db.models import F
+from django.utils import timezone
+
+from hpc_worker import crypto
+from hpc_worker.bodies import Alive, BodyError, Offer
+from hpc_worker.crypto import Opened
+from hpc_worker.wire import FrameType
+from relay import rendezvous
+from relay.client import Consumer
+from relay.subscription import Handlers, Subscription, Timers
+from routing.backends.hpc import directory
+from routing.backends.hpc.control import JobHandle
+from routing.backends.hpc.directory import Campus
+from routing.backends.hpc.fins import fault_words
+from routing.backends.hpc.unseal import Unsealer
+from routing.hpc_models import HpcMailbox
+
+EPOCH_BITS = 20
+MAX_EPOCH = (1 << 32 - EPOCH_BITS) - 2
+START_S = 900.0  # a batch system may keep a worker waiting
+TAKEOVER_S = 60.0
+TAKEOVER_SPEAK_S = 15.0  # a worker that is still there speaks every 10 s
+
+log = logging.getLogger("stream.hpc")
+
+
+def mailbox_open(campus: Campus) -> HpcMailbox:
+    """Make the record of a new mailbox."""
+    cid = os.urandom(16)
+    return HpcMailbox.objects.create(
+        endpoint_id=campus.id,
+        cid=cid.hex(),
+        salt_c=os.urandom(32).hex(),
+        kid=campus.content.primary,
+        relay=rendezvous.choose(cid, list(campus.relays)),
+        epoch=1,
+    )
+
+
+def mailboxes_take_over(campus: Campus) -> list[HpcMailbox]:
+    """Return the endpoint's open mailboxes, each with an epoch that nobody has used."""
+    mine = HpcMailbox.objects.filter(endpoint_id=campus.id, closed=None)
+    known = {"relay__in": list(campus.relays), "kid__in": list(campus.content), "epoch__lt": MAX_EPOCH}
+    mine.exclude(pk__in=mine.filter(**known).values("pk")).update(closed=timezone.now())
+    mine.update(epoch=F("epoch") + 1)
+    return list(mine)
+
+
+def mailboxes_close(campus: Campus) -> None:
+    """Give up the endpoint's mailboxes: their workers ended with the dispatcher that made them."""
+    HpcMailbox.objects.filter(endpoint_id=campus.id, closed=None).update(closed=timezone.now())
+
+
+def mailbox_close(record: HpcMailbox) -> None:
+    HpcMailbox.objects.filter(pk=record.pk).update(closed=timezone.now())
+
+
+def _mailbox_stored(record: HpcMailbox, seq: int) -> None:
+    HpcMailbox.objects.filter(pk=record.pk, last_seq__lt=seq).update(last_seq=seq)
+
+
+class MailboxLine:
+    """One resident worker. `jobs`: what was offered to it and has not ended, by cid."""
+
+    def __init__(self, campus: Campus, record: HpcMailbox, handle: JobHandle | None = None) -> None:
+        self.record = record
+        self.handle = handle
+        self.alive: Alive | None = None
+        self.jobs: dict[bytes, Offer] = {}
+        self.idle_since = time.monotonic()
+        self.ended = False
+        self._places = 0
+        self._made = time.monotonic()
+        self._task: asyncio.Task[None] | None = None
+        cid, salt_c = bytes.fromhex(record.cid), bytes.fromhex(record.salt_c)
+        self._seal = Unsealer(
+            campus.content, crypto.Scope(record.kid, cid, 1), salt_c, (record.epoch << EPOCH_BITS) + 1
+        )
+        kid, key = campus.consumer
+        line = Subscription(
+            record.relay, kid, key, cid, last=record.last_seq, mailbox=True, name=campus.relays[record.relay]
+        )
+        first_s = START_S if record.epoch == 1 else TAKEOVER_S
+        self._consumer: Consumer[Opened | None] = Consumer(
+            line, Handlers(self._seal.open, self._store), Timers(first_frame_s=first_s)
+        )
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """What the worker needs to serve this mailbox. Nothing in it is secret."""
+        r = self.record
+        return {"relay": r.relay, "kid": r.kid, "cid": r.cid, "attempt": 1, "salt_c": r.salt_c}
+
+    @property
+    def why(self) -> str:
+        """Why it never came up, as far as the channel knows."""
+        return fault_words(self._seal.fault) or "A campus worker ended before it was ready."
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.ended and self._seal.is_ready and self.alive is not None and self.alive.state == "ready"
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of the next CTRL frame."""
+        return self._seal.next_control
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether a worker may still come up: one of ours, or a predecessor's that has had little time to speak."""
+        if self.ended or self.alive is not None:
+            return False
+        return self.handle is not None or time.monotonic() - self._made < TAKEOVER_SPEAK_S
+
+    @property
+    def free(self) -> int:
+        """Places for offers now; 0 when it takes none."""
+        if not self.is_ready:
+            return 0
+        # what it said to be free counted what ran then; the most it ever said is all it has
+        return max(0, self._places - len(self.jobs))
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Hold the channel until it ends, as a task of `group`."""
+        self._task = group.create_task(self._run(), name=f"mailbox {self.record.pk}")
+
+    def stop(self) -> None:
+        """Let go of the channel. Its record stays open: a successor may take it over."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            ending = await self._consumer.run()
+            log.info("mailbox %s ended: %s %s", self.record.pk, ending.outcome, ending.reason)
+        except BodyError as error:
+            log.warning("mailbox %s: its worker says what nobody understands: %s", self.record.pk, error)
+        finally:
+            self.ended = True
+
+    async def attached(self, timeout_s: float) -> bool:
+        """Say whether the channel exists at the relay within `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._consumer.attached.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def send(self, offer: Offer) -> None:
+        """Offer a job to the worker."""
+        self.jobs[offer.cid] = offer
+        for kind, body in offer.dump():
+            await self._consumer.send_ctrl(self._seal.seal(kind, body))
+
+    def forget(self, cid: bytes) -> None:
+        """Note that a job has ended."""
+        if self.jobs.pop(cid, None) is not None and not self.jobs:
+            self.idle_since = time.monotonic()
+
+    async def _store(self, items: Sequence[Opened | None]) -> None:
+        frames = [item for item in items if item is not None]
+        if not frames:
+            return
+        first = self.alive is None
+        for frame in frames:
+            if frame.type is FrameType.ALIVE:
+                self.alive = Alive.load(frame.body)
+                self._places = max(self._places, self.alive.capacity or 0)
+        await database_sync_to_async(_mailbox_stored)(self.record, frames[-1].seq)
+        if first:
+            await database_sync_to_async(directory.note_key_used)(self._seal.kid)
