@@ -10,8 +10,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from channels.db import database_sync_to_async
-
 from hpc_worker.bodies import Fin
 from relay.subscription import Ending, Timers
 from routing.backends.hpc import directory
@@ -22,6 +20,7 @@ from routing.backends.hpc.fins import ending_error, fin_events
 from routing.backends.openai_compat import PASSED_ON
 from routing.backends.streaming import guard_policy
 from routing.types import BackendEvent, ModelCall, StateNote, TextDelta, Tier, ToolDelta
+from stream_site.database import in_database
 from stream_site.errors import StreamBroken, UpstreamError, UpstreamTimeout
 
 LOOK_EVERY_S = 0.5
@@ -178,7 +177,7 @@ class HpcBackend:
                 await channel.leave()
             await asyncio.wait({task}, timeout=LEAVE_S if channel.begun.is_set() else 0)
             if channel.seal.kid:
-                await database_sync_to_async(self._note_used)(channel.seal.kid)
+                await in_database(self._note_used, channel.seal.kid)
         finally:
             task.cancel()
             await asyncio.wait({task}, timeout=CLOSE_S)
@@ -187,7 +186,7 @@ class HpcBackend:
         now = time.monotonic()
         held = self._known.get(model)
         if held is None or now - held[0] > CAMPUS_LIFE_S:
-            held = (now, await database_sync_to_async(self._find)(model))
+            held = (now, await in_database(self._find, model))
             self._known[model] = held
         return held[1]
 

@@ -21,13 +21,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from channels.db import database_sync_to_async
-
 from hpc_worker.bodies import BodyError, Offer, load_offer
 from routing.backends.hpc.control import ControlError, ControlPlane, JobHandle, JobMode, JobState, WorkerJob
 from routing.backends.hpc.desk import LEASE_S, Desk, Status, offer_message, unix_now
 from routing.backends.hpc.directory import Campus
 from routing.backends.hpc.mailbox import MailboxLine, mailbox_close, mailbox_open, mailboxes_close, mailboxes_take_over
+from stream_site.database import in_database
 from stream_site.errors import UpstreamError
 
 TICK_S = 0.25
@@ -92,8 +91,8 @@ class Dispatcher:
     async def _take_over(self, group: asyncio.TaskGroup) -> None:
         """Attach to the mailboxes that a predecessor held: their workers go on, but for those of the demonstration."""
         if self._campus.is_demo:
-            await database_sync_to_async(mailboxes_close)(self._campus)
-        for record in await database_sync_to_async(mailboxes_take_over)(self._campus):
+            await in_database(mailboxes_close, self._campus)
+        for record in await in_database(mailboxes_take_over, self._campus):
             self._add(group, MailboxLine(self._campus, record))
 
     def _add(self, group: asyncio.TaskGroup, line: MailboxLine) -> None:
@@ -169,7 +168,7 @@ class Dispatcher:
         """Let go of a worker that ended; what it had not begun is placed again."""
         self._lines.remove(line)
         line.stop()
-        await database_sync_to_async(mailbox_close)(line.record)
+        await in_database(mailbox_close, line.record)
         state = self._states.pop(line, None)
         log.info("%s: a worker ended (%s)", self._campus.name, state or "its mailbox was lost")
         for cid, offer in reversed(line.jobs.items()):
@@ -204,7 +203,7 @@ class Dispatcher:
                 return
 
     async def _start_worker(self, group: asyncio.TaskGroup) -> None:
-        line = MailboxLine(self._campus, await database_sync_to_async(mailbox_open)(self._campus))
+        line = MailboxLine(self._campus, await in_database(mailbox_open, self._campus))
         self._add(group, line)
         if not await line.attached(RELAY_S):
             await self._drop(line, "The relay to the campus cannot be reached, so no worker was started.")
@@ -219,7 +218,7 @@ class Dispatcher:
     async def _drop(self, line: MailboxLine, why: str) -> None:
         line.stop()
         self._lines.remove(line)
-        await database_sync_to_async(mailbox_close)(line.record)
+        await in_database(mailbox_close, line.record)
         self._failed_to_start(why)
 
     # -- placing

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Sequence
 
-from channels.db import database_sync_to_async
 from django.db.models import F
 from django.utils import timezone
 
@@ -29,6 +28,7 @@ from routing.backends.hpc.directory import Campus
 from routing.backends.hpc.fins import fault_words
 from routing.backends.hpc.unseal import Unsealer
 from routing.hpc_models import HpcMailbox
+from stream_site.database import in_database
 
 EPOCH_BITS = 20
 MAX_EPOCH = (1 << 32 - EPOCH_BITS) - 2
@@ -182,6 +182,6 @@ class MailboxLine:
             if frame.type is FrameType.ALIVE:
                 self.alive = Alive.load(frame.body)
                 self._places = max(self._places, self.alive.capacity or 0)
-        await database_sync_to_async(_mailbox_stored)(self.record, frames[-1].seq)
+        await in_database(_mailbox_stored, self.record, frames[-1].seq)
         if first:
-            await database_sync_to_async(directory.note_key_used)(self._seal.kid)
+            await in_database(directory.note_key_used, self._seal.kid)

@@ -8,7 +8,6 @@ import logging
 import signal
 from typing import Any
 
-from channels.db import database_sync_to_async
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
@@ -17,6 +16,7 @@ from routing.backends.hpc.controls import control_for
 from routing.backends.hpc.desk import Desk
 from routing.backends.hpc.directory import Campus, campuses
 from routing.backends.hpc.dispatcher import Dispatcher
+from stream_site.database import in_database
 from stream_site.errors import StreamError
 
 LOOK_EVERY_S = 5.0
@@ -57,7 +57,7 @@ class Command(BaseCommand):
         while True:
             words = "no campus endpoint is switched on; `manage.py hpc_keys new NAME --model MODEL` makes one"
             try:
-                found: list[Campus] = await database_sync_to_async(campuses)()
+                found: list[Campus] = await in_database(campuses)
                 if found:
                     return found
             except StreamError as error:
