@@ -95,6 +95,7 @@ def measure(rounds: int, folder: Path) -> dict[str, float]:
         for number in range(rounds + WARM_UP):
             question = QUESTIONS[number % len(QUESTIONS)]
             with Page(site, web) as page:
+                page.watch()  # as a browser does when it has loaded
                 direct_s(http, question)  # the prompt is in the model server's cache now, for both
                 if number % 2:
                     alone, shown = direct_s(http, question), through_site_s(page, question)

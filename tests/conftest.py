@@ -9,10 +9,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.chromium import MISSING, find_chromium, in_ci
 from tests.setting_names import ROOT
+
+# CI tries the same examples each time: a fault that chance finds belongs to a developer's run, where it is kept and shrunk.
+hypothesis.settings.register_profile("ci", derandomize=True)
+if in_ci():
+    hypothesis.settings.load_profile("ci")
 
 pytest_plugins = [
     "tests.fixtures_upstream",
