@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from routing.types import ModelSpec, Price, Tier, TierStatus
+from routing.types import ModelSpec, Price, Tier
 
 
 class CatalogError(ValueError):
@@ -106,8 +105,3 @@ def read_catalog(path: Path) -> dict[Tier, tuple[ModelSpec, ...]]:
             raise CatalogError(f"{path}: {tier}: a model is named twice.")
         tiers[tier] = models
     return tiers
-
-
-def find_model(tiers: Iterable[TierStatus], tier: Tier, name: str) -> ModelSpec | None:
-    """Return the model `name` of `tier`, or None."""
-    return next((m for t in tiers if t.tier is tier for m in t.models if m.name == name), None)
