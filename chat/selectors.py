@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
-
-from django.utils import timezone
 
 from accounts.models import User
 from chat.models import Conversation, Turn, TurnEvents, TurnState
@@ -175,28 +173,3 @@ def conversation_message(conversation: Conversation, *, deleted: bool = False) -
     shown = {"conversation": str(conversation.id), **conversation_dict(conversation)}
     shown |= {"updated_at": conversation.updated_at.isoformat(), "deleted": deleted}
     return {"type": "conversation.changed", "conversation": shown}
-
-
-def sidebar_groups(owner: User, most: int = 300) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return the newest conversations by age: (heading, conversations). One query."""
-    now = timezone.localtime()
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    bounds = (
-        ("Today", today),
-        ("Yesterday", today - timedelta(days=1)),
-        ("Last 7 days", today - timedelta(days=7)),
-        ("Last 30 days", today - timedelta(days=30)),
-    )
-    groups: dict[str, list[dict[str, Any]]] = {}
-    rows = Conversation.objects.filter(owner=owner).order_by("-updated_at")[:most]
-    for c in rows.values("id", "title", "data_policy", "updated_at"):
-        heading = next((name for name, start in bounds if c["updated_at"] >= start), "Older")
-        groups.setdefault(heading, []).append(
-            {"id": str(c["id"]), "title": c["title"], "campus_only": c["data_policy"] == DataPolicy.CAMPUS_ONLY}
-        )
-    return list(groups.items())
-
-
-def conversation_turns(conversation: Conversation) -> list[dict[str, Any]]:
-    """Return all turns, all versions, in order. One query."""
-    return [turn_dict(turn) for turn in conversation.turns.all()]

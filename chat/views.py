@@ -17,11 +17,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.models import Theme, User
-from chat import selectors, services
+from chat import pages, selectors, services
+from chat.answer_html import answer_html
 from chat.live import ring, user_group
 from chat.models import Conversation
 from chat.search import search as search_own
 from routing.tiers import tier_cards
+from routing.types import Tier
 from stream_site.error_shapes import http_shape
 from stream_site.errors import InputError, NotFound, StreamError
 
@@ -78,29 +80,32 @@ def conversation(request: HttpRequest, conversation_id: uuid.UUID) -> HttpRespon
 
 
 def chat_page(request: HttpRequest, found: Conversation | None) -> HttpResponse:
-    """Render the chat. Four queries however long the conversation and the side bar are."""
+    """Render the chat. Five queries and as much text, however long the conversation and the side bar are."""
     user = user_of(request)
     me = selectors.me(user)
     tiers = tier_cards()
     shown = selectors.conversation_dict(found) if found else None
+    turns = pages.opening_turns(found) if found else []
+    groups, more = pages.sidebar(user)
+    first = pages.last_answer(turns)
     boot = {
         "ws": "/ws/chat",
         "conversation": shown["id"] if shown else None,
         "new_conversation": str(uuid.uuid4()),
         "title": shown["title"] if shown else "",
         "campus_only": bool(shown and shown["campus_only"]),
-        "turns": selectors.conversation_turns(found) if found else [],
+        "turns": turns,
+        "more_conversations": more,
         "tiers": tiers,
         "urls": urls(),
         "csrf": get_token(request),
         "user": me,
     }
-    groups = selectors.sidebar_groups(user)
-    return render(
-        request,
-        "chat/page.html",
-        {"me": me, "conversation": shown, "groups": groups, "tiers": tiers, "boot": boot, "theme": user.theme},
-    )
+    context = {"me": me, "conversation": shown, "groups": groups, "tiers": tiers, "boot": boot, "theme": user.theme}
+    if first:
+        label = Tier(first["tier"]).label if first["tier"] else ""
+        context["first"] = first | {"html": answer_html(first["answer"]), "tier_label": label}
+    return render(request, "chat/page.html", context)
 
 
 def urls() -> dict[str, str]:
@@ -111,6 +116,8 @@ def urls() -> dict[str, str]:
         "rename": "/c/ID/rename",
         "delete": "/c/ID/delete",
         "campus_only": "/c/ID/campus-only",
+        "turns": "/c/ID/turns",
+        "conversations": reverse("conversations"),
         "search": reverse("search"),
         "theme": reverse("theme"),
     }
@@ -149,6 +156,37 @@ def campus_only(request: HttpRequest, conversation_id: uuid.UUID) -> HttpRespons
     user = user_of(request)
     on = body_of(request).get("on") is True
     return changed(user, services.conversation_set_campus_only(owner=user, conversation_id=conversation_id, on=on))
+
+
+@never_cache
+@require_GET
+@json_errors
+def older_turns(request: HttpRequest, conversation_id: uuid.UUID) -> HttpResponse:
+    """Return the turns before a position: {"turns": [...]}, oldest first."""
+    found = services.own_conversation(user_of(request), conversation_id)
+    before, back_to = whole_number(request, "before"), whole_number(request, "back_to")
+    if before is None:
+        raise InputError("The position is missing.", field="before")
+    return JsonResponse({"turns": pages.turns_before(found, before, back_to)})
+
+
+def whole_number(request: HttpRequest, name: str) -> int | None:
+    """Return a number of the address, 0 to 10^9, or None. Raises `InputError`."""
+    given = request.GET.get(name)
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise InputError(f"{name} is not a whole number below 1,000,000,000.", field=name)
+    return int(given)
+
+
+@never_cache
+@require_GET
+@json_errors
+def conversations(request: HttpRequest) -> HttpResponse:
+    """Return the next conversations of the side bar: {"groups": [[heading, [...]]], "more": mark}."""
+    groups, more = pages.sidebar(user_of(request), request.GET.get("after", ""), pages.MORE_CONVERSATIONS)
+    return JsonResponse({"groups": groups, "more": more})
 
 
 @require_GET

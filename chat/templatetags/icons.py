@@ -4,21 +4,20 @@ from pathlib import Path
 
 from django import template
 from django.templatetags.static import static
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 register = template.Library()
+VENDOR = ("chat/vendor/markdown-it/markdown-it.js", "chat/vendor/dompurify/purify.js")
 SCRIPTS = Path(__file__).resolve().parents[1] / "static" / "chat" / "js"
 ICON = '<svg class="{}" aria-hidden="true" focusable="false"><use href="#i-{}"/></svg>'
 
 
 @register.simple_tag
-def preload_scripts() -> SafeString:
-    """Return a preload link for each script of the page: the browser fetches all at once, not import by import."""
-    names = sorted(path.name for path in SCRIPTS.glob("*.js"))
-    return format_html_join(
-        "\n", '<link rel="modulepreload" href="{}">', ((static(f"chat/js/{name}"),) for name in names)
-    )
+def page_scripts() -> list[str]:
+    """Return the addresses of the page's scripts: it fetches them all at once, not import by import."""
+    own = (f"chat/js/{path.name}" for path in sorted(SCRIPTS.glob("*.js")))
+    return [static(name) for name in (*own, *VENDOR)]
 
 
 @register.filter

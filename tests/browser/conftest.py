@@ -112,6 +112,7 @@ def chat_page(turns: list[dict[str, Any]] | None = None, **changes: Any) -> str:
         "title": title if shown else "",
         "campus_only": campus_only,
         "turns": turns or [],
+        "more_conversations": changes.pop("more_conversations", ""),
         "tiers": tiers,
         "urls": {
             "chat": "/",
@@ -119,6 +120,8 @@ def chat_page(turns: list[dict[str, Any]] | None = None, **changes: Any) -> str:
             "rename": "/c/ID/rename",
             "delete": "/c/ID/delete",
             "campus_only": "/c/ID/campus-only",
+            "turns": "/c/ID/turns",
+            "conversations": "/conversations",
             "search": "/search",
             "theme": "/me/theme",
         },

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import uuid
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from tests.browser.conftest import chat_page, until
 from tests.browser.test_client import ask, begin, wait
-from tests.fakes.chat_samples import ROUTE, WAVES
+from tests.fakes.chat_samples import BROKEN, ROUTE, WAVES
 from tests.fakes.chat_site import ChatSite, make_turn
 
 pytestmark = pytest.mark.browser
@@ -82,3 +84,54 @@ def test_older_turns_do_not_move_what_is_read(chat_site: ChatSite, context: Brow
     page.wait_for_timeout(500)
     moved = page.evaluate("q120.getBoundingClientRect().top") - top
     assert 1300 < moved < 1700
+
+
+def talk_of(html: str) -> str:
+    return json.loads(html.split('id="boot" type="application/json">')[1].split("</script>")[0])["conversation"]
+
+
+def test_older_turns_come_from_the_server(chat_site: ChatSite, context: BrowserContext) -> None:
+    """The page has the last ten; the next come by themselves, those further back when the reader goes there."""
+    turns = [make_turn(n, f"Question {n}", f"Answer {n}") for n in range(1, 201)]
+    html = chat_page(turns[-10:])
+    chat_site.pages["/"], older = html, f"/c/{talk_of(html)}/turns"
+    chat_site.replies[older] = (503, {"error": BROKEN | {"happened": "The database was away."}})
+    page = context.new_page()
+    page.goto(chat_site.url, wait_until="commit")
+    expect(page.locator("#notices")).to_contain_text("The database was away.")
+    assert page.evaluate("document.querySelectorAll('.ask').length") == 10
+    chat_site.replies[older] = (200, {"turns": turns[90:190]})
+    page.get_by_role("button", name="Show earlier questions").click()
+    until(page, "document.querySelectorAll('.ask').length === 110")
+    expect(page.locator("#earlier")).to_be_visible()
+    chat_site.replies[older] = (200, {"turns": turns[:90]})
+    page.evaluate("location.hash = '#q5'")
+    until(page, "document.activeElement.id === 'q5'")
+    until(page, "document.querySelectorAll('.ask').length === 200")
+    shown = page.evaluate("[...document.querySelectorAll('.bubble')].map((b) => b.textContent)")
+    assert shown == [f"Question {n}" for n in range(1, 201)]
+    expect(page.locator("#earlier")).to_be_hidden()
+
+
+def test_older_conversations_come_when_the_list_is_scrolled(chat_site: ChatSite, context: BrowserContext) -> None:
+    row = {"campus_only": False}
+    more = [{"id": str(uuid.uuid4()), "title": f"Old talk {n}", **row} for n in range(30)]
+    chat_site.replies["/conversations"] = (
+        200,
+        {"groups": [["Yesterday", more[:20]], ["Older", more[20:]]], "more": ""},
+    )
+    chat_site.pages["/"] = chat_page(more_conversations="2026-11-01T00:00:00+00:00,x")
+    page = context.new_page()
+    page.goto(chat_site.url)
+    until(page, "document.querySelectorAll('.conv').length === 33")
+    assert page.evaluate("[...document.querySelectorAll('#conversations h2')].map((h) => h.textContent)") == [
+        "Today",
+        "Yesterday",
+        "Older",
+    ]
+    expect(page.locator(f'[data-id="{more[0]["id"]}"] a')).to_have_attribute("href", f"/c/{more[0]['id']}")
+    expect(page.locator("#more-conversations")).to_be_hidden()
+    page.locator(f'[data-id="{more[25]["id"]}"]').hover()
+    page.get_by_role("button", name="Options for Old talk 25").click()
+    page.get_by_role("button", name="Rename…").click()
+    expect(page.locator("#rename input")).to_have_value("Old talk 25")

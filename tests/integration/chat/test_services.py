@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.models import User
-from chat import ending, selectors, services
+from chat import ending, pages, selectors, services
 from chat.models import Conversation, SearchText, Turn, TurnEvents
 from chat.protocol import TurnStart
 from chat.search import search
@@ -274,13 +274,51 @@ def test_reads_for_a_page_take_the_same_number_of_queries_however_much_there_is(
         finish(more)
     conversation = Conversation.objects.get(id=turn.conversation_id)
     with CaptureQueriesContext(connection) as queries:
-        groups = selectors.sidebar_groups(alice)
-        turns = selectors.conversation_turns(conversation)
+        groups, _ = pages.sidebar(alice)
+        turns = pages.opening_turns(conversation)
         selectors.me(alice)
         search(alice, "q")
-    assert len(queries) == 4
-    assert sum(len(rows) for _, rows in groups) == count
-    assert len(turns) == count + 1
+    assert len(queries) == 5
+    assert sum(len(rows) for _, rows in groups) == min(count, pages.OPENING_CONVERSATIONS)
+    assert [turn["position"] for turn in turns] == list(range(1, count + 2))[-pages.OPENING_POSITIONS :]
+
+
+def test_older_turns_come_page_by_page_or_back_to_a_place(alice: User) -> None:
+    turn = start(alice, "q1", claim=("r", 20)).turn
+    finish(turn)
+    for n in range(2, 74):
+        finish(start(alice, f"q{n}", conversation=turn.conversation_id, claim=("r", 20)).turn)
+    conversation = Conversation.objects.get(id=turn.conversation_id)
+    first = pages.opening_turns(conversation)[0]["position"]
+    page = pages.turns_before(conversation, first, None)
+    assert [t["question"] for t in page] == [f"q{n}" for n in range(first - 50, first)]
+    rest = pages.turns_before(conversation, page[0]["position"], 3)
+    assert [t["question"] for t in rest] == [f"q{n}" for n in range(3, page[0]["position"])]
+    assert [t["position"] for t in pages.turns_before(conversation, 3, None)] == [1, 2]
+    assert pages.turns_before(conversation, 1, None) == []
+
+
+def test_the_side_bar_lists_every_conversation_once(alice: User, bob: User) -> None:
+    start(bob, "not hers", claim=("r", 20))
+    now = timezone.now()
+    Conversation.objects.bulk_create(
+        Conversation(owner=alice, title=f"t{n}", updated_at=now - timedelta(days=n // 3)) for n in range(100)
+    )  # three at each moment
+    seen, mark = [], ""
+    while True:
+        groups, mark = pages.sidebar(alice, mark, 7)
+        seen += [row["title"] for _, rows in groups for row in rows]
+        if not mark:
+            break
+    assert sorted(seen) == sorted(f"t{n}" for n in range(100))
+    days = [int(title[1:]) // 3 for title in seen]
+    assert days == sorted(days)
+
+
+@pytest.mark.parametrize("mark", ["x", "2026-01-01,nothing", "2026-01-01T00:00:00," + str(uuid.UUID(int=1)), ","])
+def test_a_mark_that_is_none_is_refused_in_words(mark: str, alice: User) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        pages.sidebar(alice, mark)
 
 
 def test_the_side_bar_groups_by_age(alice: User) -> None:
@@ -288,7 +326,7 @@ def test_the_side_bar_groups_by_age(alice: User) -> None:
     for name, days in ages.items():
         turn = start(alice, name, claim=("r", 20)).turn
         Conversation.objects.filter(id=turn.conversation_id).update(updated_at=timezone.now() - timedelta(days=days))
-    assert [(heading, rows[0]["title"]) for heading, rows in selectors.sidebar_groups(alice)] == [(n, n) for n in ages]
+    assert [(heading, rows[0]["title"]) for heading, rows in pages.sidebar(alice)[0]] == [(n, n) for n in ages]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -36,8 +36,8 @@ async function call(url, init) {
 export const post = (url, body, token) =>
   call(url, { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json', 'X-CSRFToken': csrf(token) } });
 
-/** @param {string} url @param {AbortSignal} signal */
-export const get = (url, signal) => call(url, { headers: { Accept: 'application/json' }, signal });
+/** @param {string} url @param {AbortSignal} [signal] ends it early */
+export const get = (url, signal) => call(url, { headers: { Accept: 'application/json' }, ...(signal && { signal }) });
 
 /** Return a new id. `randomUUID` is missing on plain http, which a campus host may be. @returns {string} */
 export function newId() {

@@ -1,5 +1,5 @@
 /** The chat page: joins the socket, the column of answers, the box, the side bar and the keyboard. @module */
-import { newId } from './api.js';
+import { ApiError, get, newId } from './api.js';
 import { CampusLock } from './campus.js';
 import { Composer } from './composer.js';
 import { TIER_LABEL, byId, copyText, keep, recall, say } from './dom.js';
@@ -37,7 +37,7 @@ class ChatPage {
     this.actions = { again: (turn, tier, model) => this.again(turn, tier, model), goOn: (turn) => this.goOn(turn), tierState: (tier) => this.tierState(tier), busy: () => this.busy() };
     this.lock = new CampusLock(boot, () => (this.stored ? this.id : null), { changed: (on) => this.lockChanged(on), failed: (error) => this.notice(error) });
     this.picker = new Picker(boot.tiers, this.id, () => this.lock.on, () => this.drawUnder());
-    this.log = new Log(this.actions);
+    this.log = new Log(this.actions, (before, backTo) => this.older(before, backTo));
     this.side = new Sidebar(boot, () => (this.stored ? this.id : null), { renamed: (id, title) => { if (id === this.id) this.title(title); }, removed: (id) => { if (id === this.id) this.leave(); } });
     this.composer = new Composer(boot.conversation ?? 'new', { send: (text) => this.send(text), stop: () => void this.stop(), pick: () => byId('pick').click() });
     this.session = new Session(boot.ws, this.store, {
@@ -51,8 +51,8 @@ class ChatPage {
     this.log.fill([...this.store.turns.values()]);
     this.drawUnder();
     this.drawState();
-    this.goToHash();
-    addEventListener('hashchange', () => this.goToHash());
+    void this.goToHash();
+    addEventListener('hashchange', () => void this.goToHash());
     this.session.start();
   }
 
@@ -233,6 +233,19 @@ class ChatPage {
     this.lock.show(message.campus_only);
   }
 
+  /** Fetch the turns before a position; what of them is known here already stays. @param {number} before @param {number | null} backTo @returns {Promise<LiveTurn[]>} */
+  async older(before, backTo) {
+    try {
+      const url = `${this.boot.urls.turns.replace('ID', this.id)}?before=${before}${backTo === null ? '' : `&back_to=${backTo}`}`;
+      const found = /** @type {Turn[]} */ ((await get(url)).turns).map((turn) => this.store.merge(turn));
+      const first = found[0]?.position ?? before;
+      return [...this.store.turns.values()].filter((turn) => turn.position >= first && turn.position < before);
+    } catch (error) {
+      if (error instanceof ApiError) this.notice({ ...error.words, title: 'Earlier questions were not loaded' });
+      throw error;
+    }
+  }
+
   // ── the page around ────────────────────────────────────────────────────
 
   /** @param {TierName} tier */
@@ -283,10 +296,10 @@ class ChatPage {
   }
 
   /** Show the question that the address names, e.g. from a search. */
-  goToHash() {
+  async goToHash() {
     const position = /^#q(\d+)$/.exec(location.hash)?.[1];
     if (!position) return;
-    this.log.drawBackTo(Number(position));
+    await this.log.drawBackTo(Number(position));
     const place = this.log.places.get(Number(position));
     if (!place) return;
     this.log.stick = false;

@@ -7,14 +7,29 @@ import { Place } from './place.js';
 
 const FIRST_PLACES = 10;
 const CHUNK = 5;
+/** So many positions come by themselves; further back only when the reader goes there. */
+const UNASKED_POSITIONS = 100;
 const NEAR_END_PX = 96;
 
+/** Return the turns by position, oldest first, all versions of one together. @param {LiveTurn[]} turns */
+function grouped(turns) {
+  /** @type {Map<number, LiveTurn[]>} */
+  const groups = new Map();
+  for (const turn of turns) groups.set(turn.position, [...(groups.get(turn.position) ?? []), turn]);
+  return [...groups.entries()].sort((a, b) => a[0] - b[0]).map(([, group]) => group);
+}
+
 export class Log {
-  /** @param {Actions} actions */
-  constructor(actions) {
+  /** @param {Actions} actions @param {(before: number, backTo: number | null) => Promise<LiveTurn[]>} load fetches older turns; its failures are told there */
+  constructor(actions, load) {
     this.actions = actions;
+    this.load = load;
     this.root = byId('log');
     this.jump = byId('jump');
+    this.earlier = byId('earlier');
+    /** The first position that this page has; those before it are on the server. */
+    this.from = 1;
+    this.loading = false;
     /** @type {Map<number, Place>} by position */
     this.places = new Map();
     /** @type {LiveTurn[][]} older positions not drawn yet, oldest first */
@@ -29,25 +44,48 @@ export class Log {
     new ResizeObserver(() => { if (this.stick) this.toEnd(true); }).observe(this.root);
     addEventListener('scroll', () => this.#scrolled(), { passive: true });
     addEventListener('resize', () => this.toEnd(false), { passive: true });
+    this.earlier.addEventListener('click', () => void this.#loadOlder());
     this.jump.addEventListener('click', () => { this.toEnd(true); document.getElementById('ask')?.focus({ preventScroll: true }); });
   }
 
   /** Draw the end of the conversation at once, the rest while the browser is idle. @param {LiveTurn[]} turns */
   fill(turns) {
-    /** @type {Map<number, LiveTurn[]>} */
-    const groups = new Map();
-    for (const turn of turns) groups.set(turn.position, [...(groups.get(turn.position) ?? []), turn]);
-    const ordered = [...groups.entries()].sort((a, b) => a[0] - b[0]).map(([, group]) => group);
+    const ordered = grouped(turns);
+    this.from = ordered[0]?.[0].position ?? 1;
     this.older = ordered.slice(0, -FIRST_PLACES);
+    this.root.replaceChildren(); // what the server drew until now
     for (const group of ordered.slice(-FIRST_PLACES)) this.#draw(group);
     this.#markLast();
     this.toEnd(true);
-    if (this.older.length) this.#whenIdle();
+    this.#whenIdle();
   }
 
   #whenIdle() {
+    this.earlier.hidden = this.older.length > 0 || this.from <= 1;
+    const unasked = this.from > 1 && this.places.size < UNASKED_POSITIONS;
+    if (!this.older.length && !unasked) return;
     const idle = window.requestIdleCallback ?? ((/** @type {() => void} */ run) => setTimeout(run, 30));
-    idle(() => { this.drawOlder(); if (this.older.length) this.#whenIdle(); }, { timeout: 500 });
+    idle(() => {
+      if (!this.older.length) { void this.#loadOlder(); return; }
+      this.drawOlder();
+      this.#whenIdle();
+    }, { timeout: 500 });
+  }
+
+  /** Fetch older turns; they are drawn while the browser is idle. @param {number | null} [backTo] the first position wanted; without it, some more */
+  async #loadOlder(backTo = null) {
+    if (this.loading || this.from <= 1) return;
+    this.loading = true;
+    try {
+      const groups = grouped(await this.load(this.from, backTo));
+      this.from = groups[0]?.[0].position ?? 1;
+      this.older.unshift(...groups);
+      this.#whenIdle();
+    } catch {
+      this.earlier.hidden = false; // to try again; the page has told why
+    } finally {
+      this.loading = false;
+    }
   }
 
   /** Draw the next older turns above, keeping what is in view where it is. @param {number} [most] */
@@ -62,7 +100,8 @@ export class Log {
   }
 
   /** Draw the turns back to `position`, at once, so that it can be shown. @param {number} position */
-  drawBackTo(position) {
+  async drawBackTo(position) {
+    if (position < this.from) await this.#loadOlder(position);
     const missing = this.older.filter((group) => group[0].position >= position).length;
     if (missing) this.drawOlder(missing);
   }
@@ -94,7 +133,7 @@ export class Log {
   put(turn) {
     const place = this.places.get(turn.position);
     if (place) place.add(turn);
-    else {
+    else if (turn.position >= this.from) {
       const older = this.older.find((group) => group[0].position === turn.position);
       if (older) older.push(turn);
       else this.#draw([turn]);
@@ -130,6 +169,7 @@ export class Log {
     if (this.atEnd()) this.stick = true;
     else if (!grew) this.stick = false;
     this.jump.hidden = this.stick;
+    if (!this.stick && scrollY < 2 * innerHeight && !this.earlier.hidden) void this.#loadOlder();
   }
 
   /** Follow the end when the reader is there. */

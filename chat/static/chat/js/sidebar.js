@@ -1,11 +1,12 @@
 /** The list of conversations: new ones appear, titles follow, rename and delete. @module */
-import { ApiError, post } from './api.js';
+import { ApiError, get, post } from './api.js';
 import { byId, h, iconButton, keep, recall, say, svg } from './dom.js';
 import { invokerOf } from './popovers.js';
 
 /** @import { Boot } from './types' */
 
 const HIDDEN_KEY = 'stream.side-hidden';
+const campusMark = () => svg('svg', { class: 'i i-s conv-lock', role: 'img', 'aria-label': 'campus only' }, svg('use', { href: '#i-lock' }));
 
 export class Sidebar {
   /** @param {Boot} boot @param {() => string | null} current the open conversation @param {{ renamed: (id: string, title: string) => void, removed: (id: string) => void }} actions */
@@ -19,7 +20,10 @@ export class Sidebar {
     this.renameBox = /** @type {HTMLDialogElement} */ (byId('rename'));
     this.deleteBox = /** @type {HTMLDialogElement} */ (byId('delete'));
     this.chosen = '';
+    this.more = byId('more-conversations');
+    this.mark = boot.more_conversations;
     this.#startMenu();
+    this.#startMore();
     for (const button of document.querySelectorAll('[data-side-toggle]')) button.addEventListener('click', () => this.toggle());
     this.#setHidden(recall(HIDDEN_KEY) === '1');
   }
@@ -32,6 +36,54 @@ export class Sidebar {
     byId('menu-delete').addEventListener('click', () => this.#ask(this.deleteBox));
     this.#submit(this.renameBox, () => this.#rename());
     this.#submit(this.deleteBox, () => this.#delete());
+  }
+
+  /** Older conversations come when the reader scrolls near the end of the list. */
+  #startMore() {
+    this.more.hidden = !this.mark;
+    if (!this.mark) return;
+    let busy = false;
+    const near = new IntersectionObserver(async (entries) => {
+      if (busy || !entries.some((entry) => entry.isIntersecting)) return;
+      busy = true;
+      near.disconnect();
+      await this.#addMore();
+      busy = false;
+      if (this.mark) near.observe(this.more);
+    }, { root: this.list, rootMargin: '600px 0px' });
+    near.observe(this.more);
+  }
+
+  async #addMore() {
+    try {
+      const { groups, more } = await get(`${this.boot.urls.conversations}?after=${encodeURIComponent(this.mark)}`);
+      for (const [heading, conversations] of groups) {
+        const list = this.#under(heading);
+        for (const one of conversations) if (!this.row(one.id)) list.append(this.#item(one));
+      }
+      this.mark = more;
+      this.more.hidden = !more;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.more.textContent = 'Older conversations were not loaded. Load the page again.';
+      this.mark = '';
+    }
+  }
+
+  /** @param {string} heading @returns {Element} the list under it, at the end of the bar when it is new */
+  #under(heading) {
+    const known = [...this.list.querySelectorAll('h2')].find((h2) => h2.textContent === heading);
+    if (known?.nextElementSibling) return known.nextElementSibling;
+    const id = `cg-${heading.toLowerCase().replace(/ /g, '-')}`;
+    const list = h('ul', { class: 'convs', 'aria-labelledby': id });
+    this.more.before(h('h2', { id, text: heading }), list);
+    return list;
+  }
+
+  /** @param {{ id: string, title: string, campus_only: boolean }} conversation */
+  #item({ id, title, campus_only: lock }) {
+    const link = h('a', { class: 'row', href: this.boot.urls.conversation.replace('ID', id), 'aria-current': id === this.current() ? 'page' : null }, h('span', { class: 'grow', dir: 'auto', text: title }), lock && campusMark());
+    return h('li', { class: 'conv', 'data-id': id }, link, iconButton('more', `Options for ${title}`, { popovertarget: 'convmenu', 'aria-haspopup': 'true', title: null }));
   }
 
   /** @param {HTMLDialogElement} box */
@@ -111,16 +163,12 @@ export class Sidebar {
   setLock(id, on) {
     const link = this.row(id)?.querySelector('a');
     link?.querySelector('.conv-lock')?.remove();
-    if (on) link?.append(svg('svg', { class: 'i i-s conv-lock', role: 'img', 'aria-label': 'campus only' }, svg('use', { href: '#i-lock' })));
+    if (on) link?.append(campusMark());
   }
 
   /** Put a conversation on top, or change it when it is there. @param {{ id: string, title: string, campus_only: boolean }} conversation */
   put({ id, title, campus_only: lock }) {
-    if (!this.row(id)) {
-      const link = h('a', { class: 'row', href: this.boot.urls.conversation.replace('ID', id), 'aria-current': id === this.current() ? 'page' : null }, h('span', { class: 'grow', dir: 'auto', text: title }));
-      const options = iconButton('more', `Options for ${title}`, { popovertarget: 'convmenu', 'aria-haspopup': 'true', title: null });
-      this.#today().prepend(h('li', { class: 'conv', 'data-id': id }, link, options));
-    }
+    if (!this.row(id)) this.#today().prepend(this.#item({ id, title, campus_only: lock }));
     this.setTitle(id, title);
     this.setLock(id, lock);
   }

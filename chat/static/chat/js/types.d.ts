@@ -148,9 +148,12 @@ export interface Boot {
   new_conversation: string;
   title: string;
   campus_only: boolean;
+  /** The newest positions; older ones are asked for. */
   turns: Turn[];
+  /** Where the side bar's next page starts, or "". */
+  more_conversations: string;
   tiers: TierInfo[];
-  urls: { conversation: string; rename: string; delete: string; campus_only: string; search: string; theme: string; chat: string; login?: string };
+  urls: { conversation: string; rename: string; delete: string; campus_only: string; search: string; theme: string; chat: string; turns: string; conversations: string; login?: string };
   csrf: string;
   user: Record<string, unknown>;
 }
