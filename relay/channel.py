@@ -88,7 +88,7 @@ class Channel:
         return now - (self.traffic if self.mailbox else self.created) >= limits.channel_life_s
 
     def stalled(self, now: float, limits: Limits) -> bool:
-        """Say whether the ring has been full for long while its consumer took nothing."""
-        if self.consumer is None or self.full_since is None:
+        """Say whether the ring has been full for long while its consumer, which may acknowledge, took nothing."""
+        if self.consumer is None or self.full_since is None or self.consumer.held:
             return False
         return now - max(self.full_since, self.consumer.last_take) >= limits.stalled_consumer_s

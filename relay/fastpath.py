@@ -106,3 +106,5 @@ class FastSocket:
             if not batch:
                 return
             line.write(batch)
+            if due := hub.due():
+                self._perform(due)

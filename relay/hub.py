@@ -129,7 +129,10 @@ class Hub:
         return life.flush() if life.out else _NOTHING
 
     def take(self, conn: Conn, now: float) -> list[str | bytes]:
-        """Return what to send to `conn` next, in order; empty when there is nothing until the next `Wake`."""
+        """Return what to send to `conn` next, in order; empty when there is nothing until the next `Wake`.
+
+        May make actions due: see `due`.
+        """
         out: list[str | bytes] = []
         if conn.texts:
             out.extend(conn.texts)
@@ -152,6 +155,10 @@ class Hub:
                     out.extend(frames)
         conn.waiting = not out
         return out
+
+    def due(self) -> tuple[Action, ...]:
+        """Return the actions that `take` made due."""
+        return self.life.flush() if self.life.out else _NOTHING
 
     # -- time
 
@@ -250,19 +257,15 @@ class Hub:
             return
         if seq <= channel.control_seq:
             return
-        ring, producer = channel.control, channel.producer
-        if ring.full and producer is not None:
-            self.registry.memory -= ring.trim(producer.sent)
-        if ring.full:  # only from a caller that reads on after `Pause`
+        if channel.control.full:  # only from a caller that reads on after `Pause`
             self.life.end(conn, Close.LIMIT, now)
             return
         channel.control_seq = seq
-        ring.append(frame)
+        channel.control.append(frame)
         self.registry.memory += len(frame)
-        if producer is not None:
-            self.life.wake(producer)
-        if ring.full and (producer is None or producer.sent < ring.base):
-            self.life.hold(conn)
+        if channel.producer is not None:
+            self.life.wake(channel.producer)
+        self.life.settle_control(channel)
 
     def _take_control(self, conn: Conn, channel: Channel, out: list[str | bytes]) -> None:
         ring = channel.control
@@ -270,5 +273,4 @@ class Hub:
         if frames:
             conn.sent = max(conn.sent, ring.base - 1) + len(frames)
             out.extend(frames)
-            if channel.consumer is not None:
-                self.life.release(channel.consumer)  # performed with the next call's actions
+            self.life.settle_control(channel)

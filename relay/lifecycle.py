@@ -57,6 +57,22 @@ class Lifecycle:
             conn.held = False
             self.out.append(actions.Resume(conn))
 
+    def settle_control(self, channel: Channel) -> None:
+        """Hold the consumer exactly while the ring to the producer is full, so that its next CTRL always fits.
+
+        What the producer was sent is kept for the case that its line breaks, and gives way, oldest first, when the
+        ring fills up. What it was not sent stays.
+        """
+        ring, producer, consumer = channel.control, channel.producer, channel.consumer
+        while producer is not None and ring.full and ring.base <= producer.sent:
+            self.registry.memory -= ring.trim(ring.base)
+        if consumer is None:
+            return
+        if ring.full:
+            self.hold(consumer)
+        else:
+            self.release(consumer)
+
     def make_room(self, channel: Channel) -> None:
         """Let producers go on whose frames fit again: this channel's, and those that waited for memory."""
         if channel.full_since is not None and not channel.ring.full:

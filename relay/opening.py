@@ -114,8 +114,7 @@ class Opening:
             life.counters["resumed"] += 1
         self._ok(conn, handshake.ConsumerOk(self._epoch, channel.producer is not None, ring.top))
         conn.last_take = now
-        if channel.control.full and channel.producer is None:
-            life.hold(conn)
+        life.settle_control(channel)
 
     def _stored_all(self, conn: Conn, channel: Channel | None, message: handshake.ConsumerOpen, now: float) -> None:
         self._ok(conn, handshake.ConsumerOk(self._epoch, False, message.last))
@@ -147,8 +146,6 @@ class Opening:
         if channel.producer is not None:
             life.end(channel.producer, Close.REPLACED, now)
         channel.producer, channel.instance, conn.channel = conn, message.instance, channel
-        if channel.consumer is not None:
-            life.release(channel.consumer)
         have = channel.ring.top if channel.head else -1
         if have >= 0:
             life.counters["resumed"] += 1
@@ -166,6 +163,7 @@ class Opening:
         if channel.consumer is not None and channel.consumer.head_sent:
             self._life.end(channel.consumer, Close.STALE_ATTEMPT, now)
         self._registry.start_attempt(channel, message.attempt, message.kid)
+        self._life.settle_control(channel)
         self._life.make_room(channel)
 
     def _ok(self, conn: Conn, ok: handshake.ConsumerOk | handshake.ProducerOk) -> None:

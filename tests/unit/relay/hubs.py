@@ -85,7 +85,9 @@ class Bench:
         self.perform(self.hub.disconnect(conn, self.now))
 
     def take(self, conn: Conn) -> list[str | bytes]:
-        return self.hub.take(conn, self.now)
+        batch = self.hub.take(conn, self.now)
+        self.perform(self.hub.due())
+        return batch
 
     def taken(self, conn: Conn) -> list[str | bytes]:
         out: list[str | bytes] = []
@@ -138,6 +140,8 @@ class Bench:
             assert channel.ring.bytes <= self.limits.ring_bytes
             assert len(channel.ring) <= self.limits.ring_frames
             assert channel.control.bytes <= self.limits.control_bytes
+            assert len(channel.control) <= self.limits.control_frames
+            assert channel.consumer is None or channel.consumer.held == channel.control.full
             for conn in channel.connections():
                 assert conn.channel is channel
                 assert conn in life.conns

@@ -112,10 +112,82 @@ def test_control_frames_without_a_producer_hold_the_consumer_and_are_not_lost() 
         bench.binary(consumer, frame(seq, wire.FrameType.CTRL))
     assert consumer in bench.held
     producer = bench.producer()
-    assert consumer not in bench.held
+    assert consumer in bench.held  # there is room only when the producer has taken
     assert bench.taken(producer)[1:] == [frame(n, wire.FrameType.CTRL) for n in (1, 2, 3)]
+    assert consumer not in bench.held
     bench.binary(consumer, frame(4, wire.FrameType.CTRL))
     assert bench.taken(producer) == [frame(4, wire.FrameType.CTRL)]
+    bench.check()
+
+
+@pytest.mark.parametrize("taken_before", [0, 1, 4])
+def test_a_producer_that_leaves_while_its_ring_is_full_does_not_cost_the_consumer_its_connection(
+    taken_before: int,
+) -> None:
+    bench = Bench(Limits(control_frames=4))
+    consumer, producer = bench.consumer(), bench.producer()
+    sent = 0
+    while consumer not in bench.held and sent < 12:
+        sent += 1
+        bench.binary(consumer, frame(sent, wire.FrameType.CTRL))
+        bench.check()
+        if sent <= taken_before:
+            bench.taken(producer)
+    bench.gone(producer)
+    bench.check()
+    while consumer not in bench.held:
+        sent += 1
+        bench.binary(consumer, frame(sent, wire.FrameType.CTRL))
+    bench.check()
+    assert bench.code(consumer) is None
+    again = bench.producer()
+    kept = [wire.peek(item)[1] for item in bench.taken(again)[1:] if isinstance(item, bytes)]
+    assert kept == [*range(sent - 3, sent + 1)]  # the newest four, and so all that the first one did not take
+    assert consumer not in bench.held
+
+
+def test_a_consumer_is_released_only_when_a_frame_of_the_largest_size_fits() -> None:
+    bench = Bench(Limits(control_bytes=2 * wire.MAX_FRAME_BYTES))
+    consumer, producer = bench.consumer(), bench.producer()
+    bench.binary(consumer, frame(1, wire.FrameType.CTRL))
+    bench.taken(producer)  # little is freed by forgetting this one
+    size = (wire.MAX_FRAME_BYTES - wire.HEADER_BYTES - wire.TAG_BYTES) // 32 * 32
+    bench.binary(consumer, frame(2, wire.FrameType.CTRL, size))
+    bench.check()
+    bench.taken(producer)
+    for seq in range(3, 9):
+        assert consumer not in bench.held
+        bench.binary(consumer, frame(seq, wire.FrameType.CTRL, size))
+        bench.taken(producer)
+        bench.check()
+    assert bench.code(consumer) is None
+
+
+def test_a_consumer_that_is_held_is_not_called_slow() -> None:
+    bench = Bench(Limits(ring_frames=2, control_frames=2))
+    consumer, producer = bench.consumer(), bench.producer()
+    for data in (head(), frame(1), frame(2)):
+        bench.binary(producer, data)
+    bench.taken(consumer)
+    for seq in (1, 2):
+        bench.binary(consumer, frame(seq, wire.FrameType.CTRL))
+    bench.tick(31)
+    assert consumer in bench.held
+    assert bench.code(consumer) is None  # its acknowledgement waits in a socket that the relay does not read
+    bench.taken(producer)
+    bench.tick(31)
+    assert bench.code(consumer) == Close.SLOW_CONSUMER
+
+
+def test_a_new_attempt_forgets_the_offers_and_releases_the_consumer() -> None:
+    bench = Bench(Limits(control_frames=2))
+    consumer = bench.consumer()
+    bench.producer()
+    for seq in (1, 2):
+        bench.binary(consumer, frame(seq, wire.FrameType.CTRL))
+    assert consumer in bench.held
+    bench.producer(attempt=2)
+    assert consumer not in bench.held
     bench.check()
 
 
