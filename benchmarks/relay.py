@@ -1,20 +1,22 @@
 """Measure this relay beside streamrelay 0.3.1, interleaved, on loopback.
 
-    python -m benchmarks.relay --peer-python /path/to/venv/bin/python [--quick] [--out figures.json]
+    python -m benchmarks.relay --peer-python /path/to/venv/bin/python [--quick] [--json FILE]
 
-The peer's environment holds `streamrelay==0.3.1 uvloop`. Figures, each a median over the repetitions:
+The peer's environment holds `streamrelay==0.3.1 uvloop`. Its clients are imitated as they connect: with deflate.
+Figures, each a median over the repetitions:
 
-* `cpu_ratio_saturated_50`   relay CPU a message, ours / peer's; 50 channels, 64 sealed messages in flight each
-* `p99_ratio_paced_200`, `p99_ratio_paced_500`   one-way p99, ours / peer's: 50 channels, 4 and 10 messages/s each
-* `rss_mb_per_1000_idle`     resident memory of our relay for 1,000 channels with both sides connected
-* `crypto_ratio`             CPU to seal and open one token, ours / peer's
+* `cpu_ratio_saturated_50`        relay CPU a message, ours / peer's: 50 channels, 64 sealed messages in flight each
+* `cpu_ratio_saturated_50_plain`  the same with `RELAY_FAST_PATH=0`: an ASGI event for each message
+* `p99_ratio_paced_N`             one-way p99, ours / peer's: N channels, 27 messages/s on each; also `p50_ratio_paced_N`
+* `rss_mb_per_1000_idle`          resident memory of our relay for 1,000 channels with both sides connected
+* `crypto_ratio`                  CPU to seal and open one token, ours / peer's
 
-Relay and load run on different cores. CPU is the process's own, from schedstat. Quote ratios, not absolute times.
+All relays run at once on one core, and the load on the others; each in turn is under load. CPU is the process's own,
+from schedstat. Quote ratios, not absolute times.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -25,13 +27,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
 
-from benchmarks.relay_load import Ours, Peer, Side, pace, saturate
+from benchmarks.common import parser, report
+from benchmarks.relay_clients import Ours, Peer, Sealed, Side
+from benchmarks.relay_load import Pacer, close, saturate
 from hpc_worker.crypto import Opener, Scope, Sealer, derive_stream
 from hpc_worker.wire import Direction, FrameType, Kind
 
@@ -39,7 +43,9 @@ NAME = "relay.bench"
 CONSUMER = ("c1", bytes(range(32)))
 PRODUCER = ("p-1", bytes(range(1, 33)))
 SECRET = "bench-secret"  # noqa: S105
-CHANNELS = 50
+SATURATED = 50
+PACED = (1, 50, 200, 500)
+TOKENS_PER_S = 27.0
 TOKEN = " tokens"  # noqa: S105
 # The load is far above what one address and one key may do in service.
 LIMITS = {
@@ -109,13 +115,14 @@ def running(command: list[str], env: dict[str, str]) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def our_relay() -> Iterator[tuple[Process, Side]]:
+def our_relay(fast: bool = True) -> Iterator[tuple[Process, Side]]:
     """Run `python -m relay`."""
     env = {
         "PATH": os.environ["PATH"],
         "RELAY_NAME": NAME,
         "RELAY_CONSUMER_KEYS": f"{CONSUMER[0]}:{CONSUMER[1].hex()}",
         "RELAY_PRODUCER_KEYS": f"{PRODUCER[0]}:{PRODUCER[1].hex()}",
+        "RELAY_FAST_PATH": "1" if fast else "0",
         **{f"RELAY_LIMIT_{name}": value for name, value in LIMITS.items()},
     }
     with running([sys.executable, "-m", "relay", "--port"], env) as process:
@@ -125,7 +132,7 @@ def our_relay() -> Iterator[tuple[Process, Side]]:
 @contextlib.contextmanager
 def peer_relay(python: str) -> Iterator[tuple[Process, Side]]:
     """Run `streamrelay serve`, which installs uvloop itself when it is there."""
-    sealed = subprocess.check_output([python, "-c", PEER_SEALED, TOKEN]).strip()
+    sealed = Sealed(subprocess.check_output([python, "-c", PEER_SEALED, TOKEN]).strip())
     serve = [str(Path(python).parent / "streamrelay"), "serve", "--host", "127.0.0.1", "--secret", SECRET]
     with running([*serve, "--log-level", "WARNING", "--port"], {"PATH": os.environ["PATH"]}) as process:
         yield process, Peer(process.port, SECRET, sealed)
@@ -144,65 +151,80 @@ def crypto_us(count: int) -> float:
 async def idle_mb(process: Process, side: Side, count: int) -> float:
     """Return the megabytes that `count` idle channels cost, scaled to 1,000."""
     warm = [await side.pair(i, None) for i in range(50)]
-    await asyncio.sleep(1)
+    await asyncio.sleep(0.5)
     before = process.rss_mb()
     pairs = [await side.pair(i, None) for i in range(count)]
-    await asyncio.sleep(1)
+    await asyncio.sleep(0.5)
     cost = (process.rss_mb() - before) / count * 1000
-    for producer, consumer in (*warm, *pairs):
-        producer.transport.abort()
-        consumer.transport.abort()
+    await close([*warm, *pairs])
     return cost
 
 
-def compare(peer_python: str, repeats: int, seconds: float, idle: int) -> dict[str, object]:
-    """Run everything and return the figures with the raw medians behind them."""
-    raw: dict[str, list[float]] = {}
+class Measurement:
+    """Values by name, one for each repetition."""
 
-    def note(key: str, value: float) -> None:
-        raw.setdefault(key, []).append(value)
+    def __init__(self, peer_python: str, seconds: float) -> None:
+        self._peer_python = peer_python
+        self._seconds = seconds
+        self._values: dict[str, list[float]] = {}
 
-    for _ in range(repeats):
-        for who, start in (("ours", our_relay), ("peer", lambda: peer_relay(peer_python))):
-            with start() as (process, side):
-                load = uvloop.run(saturate(side, CHANNELS, seconds, process.cpu))
-                note(f"{who}_cpu_us", load["cpu_us"])
-                note(f"{who}_messages_per_s", load["messages_per_s"])
-            for total in (200, 500):
-                with start() as (process, side):
-                    paced = uvloop.run(pace(side, CHANNELS, total // CHANNELS, seconds))
-                    note(f"{who}_p99_ms_{total}", paced["p99"])
-                    note(f"{who}_lost_{total}", paced["lost"])
-        note("ours_crypto_us", crypto_us(20_000))
-        note("peer_crypto_us", float(subprocess.check_output([peer_python, "-c", PEER_CRYPTO, TOKEN, "20000"])))
-    with our_relay() as (process, side):
-        note("rss_mb_per_1000_idle", uvloop.run(idle_mb(process, side, idle)))
-    middle = {key: statistics.median(values) for key, values in raw.items()}
-    return {
-        "cpu_ratio_saturated_50": round(middle["ours_cpu_us"] / middle["peer_cpu_us"], 3),
-        "p99_ratio_paced_200": round(middle["ours_p99_ms_200"] / middle["peer_p99_ms_200"], 3),
-        "p99_ratio_paced_500": round(middle["ours_p99_ms_500"] / middle["peer_p99_ms_500"], 3),
-        "rss_mb_per_1000_idle": round(middle["rss_mb_per_1000_idle"], 1),
-        "crypto_ratio": round(middle["ours_crypto_us"] / middle["peer_crypto_us"], 3),
-        "raw": {key: round(value, 3) for key, value in middle.items()},
+    def note(self, prefix: str, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._values.setdefault(f"{prefix}_{name}", []).append(value)
+
+    def repeat(self) -> None:
+        """Measure everything but memory once."""
+        with our_relay() as fast, our_relay(fast=False) as plain, peer_relay(self._peer_python) as peer:
+            for who, (process, side) in (("fast", fast), ("plain", plain), ("peer", peer)):
+                self.note(who, uvloop.run(saturate(side, SATURATED, self._seconds, process.cpu)))
+            for channels in PACED:
+                for who, (process, side) in (("fast", fast), ("peer", peer)):
+                    found = uvloop.run(Pacer(side, channels, TOKENS_PER_S, process.cpu).run(self._seconds))
+                    self.note(f"{who}_{channels}", found)
+        self.note("fast", {"crypto_us": crypto_us(20_000)})
+        theirs = subprocess.check_output([self._peer_python, "-c", PEER_CRYPTO, TOKEN, "20000"])
+        self.note("peer", {"crypto_us": float(theirs)})
+
+    def idle(self, count: int) -> None:
+        """Measure what idle channels cost."""
+        with our_relay() as (process, side):
+            self.note("fast", {"idle_mb": uvloop.run(idle_mb(process, side, count))})
+
+    def raw(self) -> dict[str, float]:
+        """Return the medians."""
+        return {name: round(statistics.median(values), 4) for name, values in self._values.items()}
+
+
+def figures(raw: Mapping[str, float]) -> dict[str, float]:
+    """Return what is published."""
+    paced = {
+        f"{q}_ratio_paced_{n}": raw[f"fast_{n}_{q}"] / raw[f"peer_{n}_{q}"] for q in ("p50", "p99") for n in PACED
     }
+    found = {
+        "cpu_ratio_saturated_50": raw["fast_cpu_us"] / raw["peer_cpu_us"],
+        "cpu_ratio_saturated_50_plain": raw["plain_cpu_us"] / raw["peer_cpu_us"],
+        **paced,
+        "rss_mb_per_1000_idle": raw["fast_idle_mb"],
+        "crypto_ratio": raw["fast_crypto_us"] / raw["peer_crypto_us"],
+    }
+    return {name: round(value, 3) for name, value in found.items()}
 
 
 def main() -> None:
-    """Parse the command line, measure, print JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", required=True)
-    parser.add_argument("--quick", action="store_true", help="one repetition of short runs")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
+    """Parse the command line, measure, print."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--peer-python", required=True)
+    options = arguments.parse_args()
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(0, set(range(1, os.cpu_count() or 2)))
-    repeats, seconds, idle = (1, 2.0, 500) if options.quick else (3, 4.0, 1000)
-    figures = compare(options.peer_python, repeats, seconds, idle)
-    text = json.dumps(figures, indent=2)
-    print(text)
-    if options.out is not None:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    repeats, seconds, idle = (1, 1.5, 300) if options.quick else (3, 5.0, 1000)
+    measurement = Measurement(options.peer_python, seconds)
+    measurement.idle(idle)
+    for _ in range(repeats):
+        measurement.repeat()
+    raw = measurement.raw()
+    print(json.dumps(raw, indent=1))
+    report("relay", figures(raw), {}, options.json)
 
 
 if __name__ == "__main__":
