@@ -197,9 +197,7 @@ class Measurement:
 
 def figures(raw: Mapping[str, float]) -> dict[str, float]:
     """Return what is published."""
-    paced = {
-        f"{q}_ratio_paced_{n}": raw[f"fast_{n}_{q}"] / raw[f"peer_{n}_{q}"] for q in ("p50", "p99") for n in PACED
-    }
+    paced = {f"{q}_ratio_paced_{n}": raw[f"fast_{n}_{q}"] / raw[f"peer_{n}_{q}"] for q in ("p50", "p99") for n in PACED}
     found = {
         "cpu_ratio_saturated_50": raw["fast_cpu_us"] / raw["peer_cpu_us"],
         "cpu_ratio_saturated_50_plain": raw["plain_cpu_us"] / raw["peer_cpu_us"],

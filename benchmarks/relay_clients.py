@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 from hpc_worker import handshake as h
 from hpc_worker import wire
@@ -26,6 +27,7 @@ STAMP_DIGITS = 18
 DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
 # What a socket hands on: payload, when it was read (ns).
 OnMessage = Callable[[bytes, int], None]
+O = TypeVar("O", h.ConsumerOpen, h.ProducerOpen)  # noqa: E741
 
 
 def client_frame(payload: bytes, opcode: int) -> bytes:
@@ -61,7 +63,7 @@ class RawSocket(asyncio.Protocol):
         self._rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.transport = transport = cast(asyncio.Transport, transport)
         key = base64.b64encode(os.urandom(16)).decode()
         transport.write(
             (
@@ -188,7 +190,7 @@ class Ours:
         self._frames = Frames()
         self._seq: dict[int, int] = {}
 
-    async def _open(self, socket: RawSocket, key: bytes, message: h.Open) -> None:
+    async def _open(self, socket: RawSocket, key: bytes, message: O) -> None:
         async with asyncio.timeout(15):
             challenge = h.parse_text(await socket.texts.get())
             assert isinstance(challenge, h.Challenge)

@@ -108,3 +108,5 @@ class FastSocket:
             line.write(batch)
             if due := hub.due():
                 self._perform(due)
+            if conn.waiting:
+                return

@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable
 
 from hpc_worker import handshake, wire
-from hpc_worker.wire import Close
+from hpc_worker.wire import Close, peek
 from relay.actions import Action, Pause
 from relay.admission import Admission
 from relay.channel import Channel
@@ -105,7 +105,7 @@ class Hub:
             life.end(conn, Close.MALFORMED, now)
             return life.flush()
         try:
-            kind, seq = wire.peek(frame)
+            kind, seq = peek(frame)
         except wire.WireError as error:
             life.end(conn, error.close, now)
             return life.flush()
@@ -113,7 +113,7 @@ class Hub:
         conn.frames += 1
         conn.bytes += size
         channel.traffic = now
-        if conn.role is Role.CONSUMER:
+        if conn is not channel.producer:
             self._control(conn, channel, seq if kind == _CTRL else -1, frame, now)
         elif kind == _HEAD:
             self._head(conn, channel, frame, now)
@@ -124,36 +124,41 @@ class Hub:
             if kind == _FIN and channel.ring.top == seq:
                 channel.fin_seq = seq
         wait = channel.pace.delay(size, now)
-        if wait and not conn.held:
+        if wait and not conn.held and conn.outcome is None:
             life.out.append(Pause(conn, wait))
         return life.flush() if life.out else _NOTHING
 
     def take(self, conn: Conn, now: float) -> list[str | bytes]:
         """Return what to send to `conn` next, in order; empty when there is nothing until the next `Wake`.
 
-        May make actions due: see `due`.
+        May make actions due: see `due`. When `conn.waiting` is set after it, the next call would return nothing.
         """
         out: list[str | bytes] = []
         if conn.texts:
             out.extend(conn.texts)
             conn.texts.clear()
         if conn.ack_due >= 0:
-            out.append(handshake.build_text(handshake.Ack(conn.ack_due)))
+            out.append(handshake.ack_text(conn.ack_due))
             conn.ack_due = -1
         channel = conn.channel
-        if channel is not None:
-            if conn.role is Role.PRODUCER:
-                self._take_control(conn, channel, out)
-            else:
-                if not conn.head_sent and channel.head:
-                    conn.head_sent = True
-                    out.append(channel.head)
-                frames = channel.ring.after(conn.sent, BATCH)
-                if frames:
-                    conn.sent = max(conn.sent, channel.ring.base - 1) + len(frames)
-                    conn.last_take = now
-                    out.extend(frames)
-        conn.waiting = not out
+        conn.waiting = True
+        if channel is None:
+            return out
+        if conn is channel.producer:
+            ring = channel.control
+        else:
+            ring = channel.ring
+            if not conn.head_sent and channel.head:
+                conn.head_sent = True
+                out.append(channel.head)
+        frames = ring.after(conn.sent, BATCH)
+        if frames:
+            conn.sent = max(conn.sent, ring.base - 1) + len(frames)
+            conn.last_take = now
+            conn.waiting = len(frames) < BATCH
+            out.extend(frames)
+            if ring is channel.control:
+                self.life.settle_control(channel)
         return out
 
     def due(self) -> tuple[Action, ...]:
@@ -216,14 +221,15 @@ class Hub:
             life.end(conn, Close.LIMIT, now)
         else:
             ring.append(frame)
-            self.registry.memory += len(frame)
+            registry = self.registry
+            registry.memory += len(frame)
             consumer = channel.consumer
             if consumer is not None and consumer.waiting:
                 life.wake(consumer)
             if ring.full:
                 channel.full_since = now
                 life.hold(conn)
-            elif self.registry.starved:
+            elif registry.memory >= registry.most_memory:
                 life.starved.add(channel)
                 life.hold(conn)
 
@@ -266,11 +272,3 @@ class Hub:
         if channel.producer is not None:
             self.life.wake(channel.producer)
         self.life.settle_control(channel)
-
-    def _take_control(self, conn: Conn, channel: Channel, out: list[str | bytes]) -> None:
-        ring = channel.control
-        frames = ring.after(conn.sent, BATCH)
-        if frames:
-            conn.sent = max(conn.sent, ring.base - 1) + len(frames)
-            out.extend(frames)
-            self.life.settle_control(channel)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from hpc_worker import wire
-
 MIB = 1024 * 1024
 
 
@@ -111,8 +109,3 @@ def address_group(address: str) -> str:
     tail = right.split(":") if right else []
     groups = head + ["0"] * (8 - len(head) - len(tail)) + tail
     return ":".join(groups[:4])
-
-
-def room_for_a_frame(used: int, most: int) -> bool:
-    """Say whether the largest frame still fits."""
-    return used + wire.MAX_FRAME_BYTES <= most

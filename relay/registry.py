@@ -17,6 +17,7 @@ class Registry:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self.most_memory = limits.memory_bytes
         self._channels: dict[bytes, Channel] = {}
         self._tombstones: dict[bytes, float] = {}
         self.by_kid = Tally()
@@ -79,12 +80,12 @@ class Registry:
     @property
     def starved(self) -> bool:
         """True when all rings together have used up the memory they may."""
-        return self.memory >= self._limits.memory_bytes
+        return self.memory >= self.most_memory
 
     @property
     def relieved(self) -> bool:
         """True when enough is free again to let paused producers go on."""
-        return self.memory < RESUME_BELOW * self._limits.memory_bytes
+        return self.memory < RESUME_BELOW * self.most_memory
 
     def __iter__(self) -> Iterator[Channel]:
         return iter(self._channels.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.limits import room_for_a_frame
+from hpc_worker import wire
 
 
 class Ring:
@@ -11,13 +11,14 @@ class Ring:
     Never drops: `full` says to stop reading before the next frame could overflow it.
     """
 
-    __slots__ = ("_frames", "bytes", "max_bytes", "max_frames", "top")
+    __slots__ = ("_enough_bytes", "_frames", "_max_frames", "bytes", "full", "top")
 
     def __init__(self, max_bytes: int, max_frames: int, top: int = 0) -> None:
-        self.max_bytes = max_bytes
-        self.max_frames = max_frames
+        self._max_frames = max_frames
+        self._enough_bytes = max_bytes - wire.MAX_FRAME_BYTES
         self.top = top
         self.bytes = 0
+        self.full = False  # a frame of the largest size might not fit
         self._frames: list[bytes] = []
 
     @property
@@ -25,16 +26,14 @@ class Ring:
         """Position of the oldest frame held; `top + 1` when empty."""
         return self.top + 1 - len(self._frames)
 
-    @property
-    def full(self) -> bool:
-        """True when a frame of the largest size might not fit."""
-        return len(self._frames) >= self.max_frames or not room_for_a_frame(self.bytes, self.max_bytes)
-
     def append(self, frame: bytes) -> None:
         """Add `frame` at `top + 1`."""
-        self._frames.append(frame)
+        frames = self._frames
+        frames.append(frame)
         self.bytes += len(frame)
         self.top += 1
+        if self.bytes > self._enough_bytes or len(frames) >= self._max_frames:
+            self.full = True
 
     def after(self, position: int, most: int) -> list[bytes]:
         """Return at most `most` frames that follow `position`, oldest first."""
@@ -54,12 +53,14 @@ class Ring:
         del self._frames[:count]
         freed = sum(map(len, gone))
         self.bytes -= freed
+        self.full = self.bytes > self._enough_bytes or len(self._frames) >= self._max_frames
         return freed
 
     def reset(self, top: int) -> int:
         """Forget everything and go on after `top`. Returns the bytes freed."""
         freed, self.bytes, self.top = self.bytes, 0, top
         self._frames.clear()
+        self.full = False
         return freed
 
     def __len__(self) -> int:

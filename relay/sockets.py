@@ -135,7 +135,8 @@ class Socket:
         try:
             while self._closing is None:
                 batch = hub.take(conn, time())
-                self._perform(hub.due())
+                if due := hub.due():
+                    self._perform(due)
                 for item in batch:
                     await send(_message(item))
                     if self._closing is not None and not self._closing.flush:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
@@ -23,6 +24,7 @@ except ImportError:  # a platform without the compiled wheel
     from websockets.utils import apply_mask
 
 _TEXT, _BINARY = 1, 2
+_TEXT_HEADS, _BINARY_HEADS = ([bytes((0x80 | opcode, size)) for size in range(126)] for opcode in (_TEXT, _BINARY))
 
 # Takes (message, is_text); returns False to get nothing more before `read_again`.
 OnMessage = Callable[[bytes, bool], bool]
@@ -56,13 +58,28 @@ class RelayWebSocket(WebSocketsSansIOProtocol):
         out: list[bytes] = []
         for message in messages:
             if isinstance(message, str):
-                payload, first = message.encode(), 0x80 | _TEXT
+                payload = message.encode()
+                size = len(payload)
+                out.append(_TEXT_HEADS[size] if size < 126 else bytes((0x81, 126, size >> 8, size & 255)))
+                out.append(payload)
             else:
-                payload, first = message, 0x80 | _BINARY
-            size = len(payload)
-            out.append(bytes((first, size)) if size < 126 else bytes((first, 126, size >> 8, size & 255)))
-            out.append(payload)
+                size = len(message)
+                out.append(_BINARY_HEADS[size] if size < 126 else bytes((0x82, 126, size >> 8, size & 255)))
+                out.append(message)
         self.transport.write(b"".join(out))
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send, as uvicorn does. A message on a line without extensions needs none of its state machine."""
+        if (
+            message["type"] == "websocket.send"
+            and self.may_write
+            and self.handshake_complete
+            and not self.conn.extensions
+        ):
+            data = message.get("bytes")
+            self.write((data if data is not None else message["text"] or "",))
+        else:
+            await super().send(message)
 
     def stop_reading(self) -> None:
         """Let the kernel's buffer fill: the peer is held back by TCP."""
