@@ -78,6 +78,7 @@ class Consumer(Generic[T]):
         self._arrived = asyncio.Event()
         self._stored = asyncio.Event()
         self._over = False
+        self._repeat_ack = False
         self.attached = asyncio.Event()  # the relay has let us in once: the channel exists
 
     async def run(self) -> Ending:
@@ -238,6 +239,9 @@ class Consumer(Generic[T]):
         self._handlers.open(frame)
         if not self._got_frame:  # the relay repeats HEAD: only the first one is a sign of life
             self._got_frame, self._heard = True, self._time()
+        if self.last:  # what said so may have been lost, and a ring that is full of what we have would stay full
+            self._repeat_ack = True
+            self._arrived.set()
         return True
 
     def _take(self, frame: bytes, kind: int, seq: int) -> None:
@@ -278,8 +282,10 @@ class Consumer(Generic[T]):
                 finally:
                     self._stored.set()
                 self.last, self._fin_stored = upto, fin
+            if batch or self._repeat_ack:
+                self._repeat_ack = False
                 with suppress(ConnectionClosed):
-                    await socket.send(handshake.build_text(handshake.Ack(upto)))
+                    await socket.send(handshake.ack_text(self.last))
             if self._over and not self._unstored:
                 return
 

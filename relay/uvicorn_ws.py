@@ -140,7 +140,10 @@ class RelayWebSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         """Read from the socket."""
         if self._on_message is not None:
-            self._parse(data)
+            if self.read_paused:  # a transport with TLS may still hand on what it had read
+                self._rest += data
+            else:
+                self._parse(data)
             return
         self._early = self._early or self.handshake_initiated
         super().data_received(data)

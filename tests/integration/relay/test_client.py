@@ -168,6 +168,22 @@ async def test_a_consumer_process_that_dies_goes_on_from_what_it_stored(start_re
     assert store.texts[:-1] == worker.texts
 
 
+async def test_an_acknowledgement_that_was_lost_is_repeated_so_that_a_full_ring_moves_on(start_relay: Start) -> None:
+    relay, cid = start_relay(ring_frames="4"), os.urandom(16)
+    worker, store = Worker(relay.url, cid, words(20)), Store(cid)
+    async with working(worker):
+        async with dial(relay.url) as first:
+            await open_consumer(first, cid)
+            for _ in range(5):  # HEAD and all that fits; the ring stays full when this consumer is gone
+                frame = await asyncio.wait_for(first.recv(decode=False), 5)
+                if (item := store.open(frame))[0]:
+                    await store.store([item])
+        assert store.seqs == [1, 2, 3, 4]
+        ending = await asyncio.wait_for(consume(subscription(relay.url, cid, last=4), store.handlers(), QUICK), 20)
+    assert ending == Ending(Outcome.COMPLETE, 21)
+    assert store.seqs == list(range(1, 22))
+
+
 async def test_relay_killed_mid_stream_again_and_again_stays_byte_exact(start_relay: Start) -> None:
     relay, cid = start_relay(), os.urandom(16)
     worker, store = Worker(relay.url, cid, words(150), gap_s=0.01), Store(cid)
