@@ -56,13 +56,15 @@ LIMITS = {
     "CHANNELS_PER_KID": "5000",
     "WAITING_PER_KID": "5000",
 }
+# Answers each line on its input with CPU microseconds to seal and open one token.
 PEER_CRYPTO = """
 import json, sys, time
 from streamrelay.crypto import decrypt_message, encrypt_message, generate_key
 key, text, n = generate_key(), json.dumps({"type": "token", "content": sys.argv[1]}), int(sys.argv[2])
-began = time.process_time()
-for _ in range(n): decrypt_message(key, encrypt_message(key, text))
-print((time.process_time() - began) / n * 1e6)
+for _ in sys.stdin:
+    began = time.process_time()
+    for _ in range(n): decrypt_message(key, encrypt_message(key, text))
+    print((time.process_time() - began) / n * 1e6, flush=True)
 """
 PEER_SEALED = """
 import json, sys
@@ -148,6 +150,20 @@ def crypto_us(count: int) -> float:
     return (time.process_time() - began) / count * 1e6
 
 
+def crypto_pairs(peer_python: str, rounds: int) -> Iterator[tuple[float, float]]:
+    """Yield CPU microseconds a token, ours and the peer's, in turn."""
+    count = 3000
+    command = [peer_python, "-c", PEER_CRYPTO, TOKEN, str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
+        assert peer.stdin is not None
+        assert peer.stdout is not None
+        for _ in range(rounds):
+            mine = crypto_us(count)
+            peer.stdin.write("\n")
+            peer.stdin.flush()
+            yield mine, float(peer.stdout.readline())
+
+
 async def idle_mb(process: Process, side: Side, count: int) -> float:
     """Return the megabytes that `count` idle channels cost, scaled to 1,000."""
     warm = [await side.pair(i, None) for i in range(50)]
@@ -163,27 +179,31 @@ async def idle_mb(process: Process, side: Side, count: int) -> float:
 class Measurement:
     """Values by name, one for each repetition."""
 
-    def __init__(self, peer_python: str, seconds: float) -> None:
-        self._peer_python = peer_python
-        self._seconds = seconds
+    def __init__(self, peer_python: str, rounds: int, seconds: float) -> None:
+        self._peer_python, self._rounds, self._seconds = peer_python, rounds, seconds
         self._values: dict[str, list[float]] = {}
 
     def note(self, prefix: str, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self._values.setdefault(f"{prefix}_{name}", []).append(value)
 
-    def repeat(self) -> None:
-        """Measure everything but memory once."""
+    def relays(self) -> None:
+        """Measure both loads, one relay after the other in short turns: what else the machine does meets all of them."""
         with our_relay() as fast, our_relay(fast=False) as plain, peer_relay(self._peer_python) as peer:
-            for who, (process, side) in (("fast", fast), ("plain", plain), ("peer", peer)):
-                self.note(who, uvloop.run(saturate(side, SATURATED, self._seconds, process.cpu)))
-            for channels in PACED:
-                for who, (process, side) in (("fast", fast), ("peer", peer)):
-                    found = uvloop.run(Pacer(side, channels, TOKENS_PER_S, process.cpu).run(self._seconds))
-                    self.note(f"{who}_{channels}", found)
-        self.note("fast", {"crypto_us": crypto_us(20_000)})
-        theirs = subprocess.check_output([self._peer_python, "-c", PEER_CRYPTO, TOKEN, "20000"])
-        self.note("peer", {"crypto_us": float(theirs)})
+            for _ in range(self._rounds):
+                for who, (process, side) in (("fast", fast), ("plain", plain), ("peer", peer)):
+                    self.note(who, uvloop.run(saturate(side, SATURATED, self._seconds / 2, process.cpu)))
+            for _ in range(max(1, self._rounds - 2)):
+                for channels in PACED:
+                    for who, (process, side) in (("fast", fast), ("peer", peer)):
+                        found = uvloop.run(Pacer(side, channels, TOKENS_PER_S, process.cpu).run(self._seconds))
+                        self.note(f"{who}_{channels}", found)
+
+    def crypto(self) -> None:
+        """Measure what a token costs both ends."""
+        for ours, theirs in crypto_pairs(self._peer_python, 5 * self._rounds):
+            self.note("fast", {"crypto_us": ours})
+            self.note("peer", {"crypto_us": theirs})
 
     def idle(self, count: int) -> None:
         """Measure what idle channels cost."""
@@ -215,11 +235,11 @@ def main() -> None:
     options = arguments.parse_args()
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(0, set(range(1, os.cpu_count() or 2)))
-    repeats, seconds, idle = (1, 1.5, 300) if options.quick else (3, 5.0, 1000)
-    measurement = Measurement(options.peer_python, seconds)
+    rounds, seconds, idle = (3, 1.2, 200) if options.quick else (5, 4.0, 1000)
+    measurement = Measurement(options.peer_python, rounds, seconds)
     measurement.idle(idle)
-    for _ in range(repeats):
-        measurement.repeat()
+    measurement.crypto()
+    measurement.relays()
     raw = measurement.raw()
     print(json.dumps(raw, indent=1))
     report("relay", figures(raw), {}, options.json)

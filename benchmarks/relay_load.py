@@ -36,13 +36,13 @@ async def saturate(side: Side, channels: int, seconds: float, cpu: Callable[[], 
     pairs.extend(opened)
     for i in range(channels):
         push(i, WINDOW)
-    await asyncio.sleep(0.7)
+    await asyncio.sleep(0.3)
     before, began, spent, own = sum(got), time.perf_counter(), cpu(), time.process_time()
     await asyncio.sleep(seconds)
     count, took, used = sum(got) - before, time.perf_counter() - began, cpu() - spent
     own = time.process_time() - own
     running = False
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.1)
     await close(opened)
     return {
         "messages_per_s": count / took,
@@ -65,8 +65,8 @@ class Pacer:
         side = self._side
         pairs = [await side.pair(i, self._received) for i in range(self._channels)]
         await asyncio.sleep(0.3)
-        await self._send(pairs, 0.5)
-        await asyncio.sleep(0.2)
+        await self._send(pairs, 0.3)
+        await asyncio.sleep(0.1)
         self._recording = True
         began, own, spent = time.perf_counter(), time.process_time(), self._cpu()
         count = await self._send(pairs, seconds)

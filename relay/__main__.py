@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import socket
@@ -67,6 +68,7 @@ def main() -> int:
     except RelayConfigError as error:
         sys.stderr.write(f"{error.happened} {error.kept} {error.todo}\n")
         return 2
+    gc.freeze()  # what is loaded stays: a collection in the middle of streams need not look at it
     server = RelayServer(server_config(app, options.host, options.port), app)
     server.run()
     return 0

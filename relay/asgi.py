@@ -101,6 +101,10 @@ class RelayApp:
     def _perform(self, due: tuple[actions.Action, ...]) -> None:
         sockets = self._sockets
         for action in due:
+            if type(action) is actions.Wake:  # by far the most frequent
+                if (woken := sockets.get(action.conn)) is not None:
+                    woken.wake()
+                continue
             if isinstance(action, actions.Ended):
                 now = self._now()
                 log.info("%s", log_line(action.conn, self._names.name(action.conn.cid, now), now))
@@ -109,8 +113,6 @@ class RelayApp:
             if socket is None:
                 continue
             match action:
-                case actions.Wake():
-                    socket.wake()
                 case actions.Pause():
                     socket.pause(action.seconds)
                 case actions.Resume():

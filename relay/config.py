@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from hpc_worker.keyring import Keyring, KeyringError
+from hpc_worker.wire import MAX_FRAME_BYTES
 from relay.limits import Limits
 from stream_site.errors import RelayError
 
@@ -113,5 +114,7 @@ def _limits(environ: Mapping[str, str]) -> Limits:
             raise RelayConfigError(f"{name}={text!r} is not a {'whole ' if whole else ''}number.") from None
         if not 0 < value < 2**53:
             raise RelayConfigError(f"{name}={text} must be above zero.")
+        if limit.name in ("ring_bytes", "control_bytes") and value < MAX_FRAME_BYTES:
+            raise RelayConfigError(f"{name}={text} has no room for one frame of {MAX_FRAME_BYTES} bytes.")
         values[limit.name] = value
     return Limits(**values)  # type: ignore[arg-type]

@@ -32,6 +32,7 @@ from relay.opening import Opening
 from relay.peer import Conn, Outcome, Role, Stage
 
 BATCH = 64
+TELL_FRAMES = 32
 _HEAD, _FIN, _CTRL = int(wire.FrameType.HEAD), int(wire.FrameType.FIN), int(wire.FrameType.CTRL)
 _NOTHING: tuple[Action, ...] = ()
 
@@ -139,7 +140,7 @@ class Hub:
             conn.texts.clear()
         if conn.ack_due >= 0:
             out.append(handshake.ack_text(conn.ack_due))
-            conn.ack_due = -1
+            conn.told, conn.ack_due = conn.ack_due, -1
         channel = conn.channel
         conn.waiting = True
         if channel is None:
@@ -190,6 +191,8 @@ class Hub:
             return
         if channel.stalled(now, life.limits) and channel.consumer is not None:
             life.end(channel.consumer, Close.SLOW_CONSUMER, now)
+        if channel.producer is not None and channel.producer.ack_due >= 0:
+            life.wake(channel.producer)
 
     # -- producer to consumer
 
@@ -247,9 +250,11 @@ class Hub:
             return
         self.registry.memory -= channel.ring.trim(n)
         self.life.make_room(channel)
-        if channel.producer is not None:
-            channel.producer.ack_due = n
-            self.life.wake(channel.producer)
+        producer = channel.producer
+        if producer is not None:  # what is less than 32 frames is told with the next tick, or with what else is sent
+            producer.ack_due = n
+            if n - producer.told >= TELL_FRAMES:
+                self.life.wake(producer)
 
     # -- consumer to producer
 

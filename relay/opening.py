@@ -149,6 +149,7 @@ class Opening:
         have = channel.ring.top if channel.head else -1
         if have >= 0:
             life.counters["resumed"] += 1
+        conn.told = channel.acked
         self._ok(conn, handshake.ProducerOk(self._epoch, have, channel.acked))
         if channel.ring.full:
             life.hold(conn)

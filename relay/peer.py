@@ -72,6 +72,7 @@ class Conn:
         "since",
         "stage",
         "texts",
+        "told",
         "waiting",
     )
 
@@ -88,6 +89,7 @@ class Conn:
         self.deadline = 0.0
         self.texts: list[str] = []
         self.ack_due = -1
+        self.told = 0
         self.last = 0
         self.sent = 0
         self.head_sent = False

@@ -17,7 +17,8 @@ PROTOCOL_MD = (ROOT / "docs" / "relay-protocol.md").read_text(encoding="utf-8")
 
 
 def test_the_printed_producer_and_consumer_talk_over_a_relay() -> None:
-    producer, consumer = re.findall(r"```python\n(.*?)```", RELAY_MD, re.DOTALL)
+    producer, consumer = programs = re.findall(r"```python\n(.*?)```", RELAY_MD, re.DOTALL)
+    assert all(sum(bool(line.strip()) for line in program.splitlines()) <= 20 for program in programs)
     relay = RelayProcess(port=free_port())
     relay.name = f"127.0.0.1:{relay.port}"
     relay.start()
@@ -40,11 +41,12 @@ def test_the_printed_producer_and_consumer_talk_over_a_relay() -> None:
             out, errors = eating.communicate(timeout=30)
         finally:
             eating.kill()
-        assert (made.returncode, made.stderr) == (0, "")
-        assert (out, errors) == (
-            '1 TEXT 21.4 C\n2 TEXT 21.6 C\n3 TEXT 21.5 C\n4 FIN {"finish":"stop"}\ncomplete\n',
-            "",
-        )
+        assert (made.returncode, made.stdout, made.stderr) == (0, "delivered\n", "")
+        assert errors == ""
+        *readings, fin, outcome = out.splitlines()
+        assert readings == ["1 TEXT 21.4 C", "2 TEXT 21.6 C", "3 TEXT 21.5 C"]
+        assert fin.startswith("4 FIN {") and '"finish":"stop"' in fin
+        assert outcome == "complete"
     finally:
         relay.kill()
 

@@ -30,6 +30,24 @@ def test_frames_flow_from_early_head_on_and_the_ack_is_told() -> None:
     assert bench.hub.registry.memory == 0
 
 
+def test_the_producer_is_woken_for_an_acknowledgement_every_32_frames_or_with_the_tick() -> None:
+    bench = Bench()
+    consumer, producer = bench.consumer(), bench.producer()
+    for data in (head(), *(frame(n) for n in range(1, 41))):
+        bench.binary(producer, data)
+    bench.taken(consumer)
+    bench.taken(producer)
+    told = []
+    for n in (3, 20, 31, 32, 40):
+        due = bench.hub.on_text(consumer, h.build_text(h.Ack(n)), bench.now)
+        if actions.Wake(producer) in due:
+            told += bench.taken(producer)
+    assert told == [h.ack_text(32)]
+    assert actions.Wake(producer) in bench.hub.tick(bench.now + 1)
+    assert bench.taken(producer) == [h.ack_text(40)]
+    assert actions.Wake(producer) not in bench.hub.tick(bench.now + 2)
+
+
 def test_a_gap_closes_the_producer() -> None:
     bench = Bench()
     bench.consumer()
