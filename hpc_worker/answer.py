@@ -6,6 +6,7 @@ A job's request is the JSON of an OpenAI chat completion without model and strea
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
@@ -68,6 +69,12 @@ def open_prompt(job: PushJob, offer: Offer) -> Mapping[str, Any]:
     return request
 
 
+def request_name(offer: Offer) -> str:
+    """Return a job's name for the model server's log: the same for each worker that has the job, and no address."""
+    what = b"channel/v1 request name\0" + offer.cid + offer.attempt.to_bytes(2, "big")
+    return hashlib.sha256(what).hexdigest()[:32]
+
+
 class Answer:
     """One job on its way. `stop` ends the model's stream at once and says why in FIN.
 
@@ -128,7 +135,7 @@ class Answer:
     async def _ask(self, pusher: Pusher) -> Fin:
         finish = ""
         try:
-            async with aclosing(self._model.stream(self._request)) as items:
+            async with aclosing(self._model.stream(self._request, request_name(self._offer))) as items:
                 async for item in items:
                     if isinstance(item, FinishItem):
                         finish = item.reason

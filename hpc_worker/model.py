@@ -78,11 +78,14 @@ class ModelServer:
         """Close pooled connections."""
         await self._client.aclose()
 
-    async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[Item, None]:
-        """Yield the items of one answer, the last a `FinishItem`. Closing the generator closes the HTTP stream."""
+    async def stream(self, request: Mapping[str, Any], name: str = "") -> AsyncGenerator[Item, None]:
+        """Yield the items of one answer, the last a `FinishItem`. Closing the generator closes the HTTP stream.
+
+        `name` is what the server's log calls the request, where it keeps one (vLLM: `--enable-request-id-headers`).
+        """
         body = {name: value for name, value in request.items() if name in REQUEST_FIELDS}
         body |= {"model": self._settings.model_name, "stream": True, "stream_options": {"include_usage": True}}
-        response = await self._send(body)
+        response = await self._send(body, {"X-Request-Id": name} if name else {})
         reader = OpenAIStreamReader()
         try:
             if response.status_code != 200:
@@ -98,8 +101,9 @@ class ModelServer:
         finally:
             await response.aclose()
 
-    async def _send(self, body: Mapping[str, Any]) -> httpx.Response:
-        request = self._client.build_request("POST", f"{self._settings.model_url}/chat/completions", json=body)
+    async def _send(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> httpx.Response:
+        url = f"{self._settings.model_url}/chat/completions"
+        request = self._client.build_request("POST", url, json=body, headers=headers)
         try:
             return await within(self._client.send(request, stream=True), self._settings.first_byte_s)
         except asyncio.TimeoutError as error:

@@ -23,13 +23,6 @@ from multiprocessing import get_context
 from random import Random
 from unittest import mock
 
-import django
-from django.apps import apps
-
-if not apps.ready:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
-    django.setup()  # what follows imports models
-
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from hpc_worker import crypto, wire
