@@ -4,7 +4,8 @@ FIN         {"finish":stop|length|tool|content_filter|cancelled|error, "usage":{
              "error":code, "detail":words}                only "finish" is required
 ALIVE       {"state":queued|loading|prefill}              of a job
             {"state":ready|draining, "capacity":n, "queue":n, "model":name}      of a mailbox
-OFFER       {"cid":hex, "attempt":n, "salt_c":hex, "kid":kid, "relay":url, "deadline_s":n, "prompt_bytes":n}
+OFFER       {"cid":hex, "attempt":n, "salt_c":hex, "kid":kid, "relay":url, "deadline_s":n, "prompt_bytes":n,
+             "again":true}                                "again" only for a job that another worker had before
 OFFER_PART  cid(16) | attempt(2) | offset(4) | bytes      the sealed prompt, in order, after its OFFER
 CANCEL      {"reason":code}
 transcript  HEAD frame, then the box of: (type(1) | kind(1) | seq(4) | len(2) | body)...
@@ -107,7 +108,10 @@ class Alive:
 
 @dataclass(frozen=True)
 class Offer:
-    """A job on a mailbox. `deadline_s` is seconds from its arrival: no clock is compared. `prompt` is sealed."""
+    """A job on a mailbox. `deadline_s` is seconds from its arrival: no clock is compared. `prompt` is sealed.
+
+    `again`: another worker had it and was lost, so it may have begun; the relay decides before the model is asked.
+    """
 
     cid: bytes
     attempt: int
@@ -116,6 +120,7 @@ class Offer:
     relay: str
     deadline_s: int
     prompt: bytes
+    again: bool = False
 
     def dump(self) -> Iterator[tuple[Kind, bytes]]:
         """Yield the (kind, body) of the CTRL frames that carry the offer, in order. Raises `BodyError`."""
@@ -123,6 +128,8 @@ class Offer:
             raise BodyError("prompt_bytes")
         out = {**asdict(self), "cid": self.cid.hex(), "salt_c": self.salt_c.hex(), "prompt_bytes": len(self.prompt)}
         del out["prompt"]
+        if not self.again:
+            del out["again"]
         yield Kind.OFFER, _dump(out)
         for offset in range(0, len(self.prompt), PART_BYTES):
             piece = self.prompt[offset : offset + PART_BYTES]
@@ -224,6 +231,7 @@ def _load_offer(body: bytes) -> tuple[Offer, int]:
         relay=_text(obj, "relay", 300),
         deadline_s=deadline,
         prompt=b"",
+        again=obj.get("again") is True,
     )
     return offer, size
 

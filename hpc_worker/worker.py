@@ -168,7 +168,7 @@ class Resident:
             self._accept(offer)
 
     def _accept(self, offer: Offer) -> None:
-        """Start one offer, once. The mailbox alone brings it, so its answer may be eager."""
+        """Start one offer, once. The mailbox alone brings a new one, so its answer may be eager."""
         name = (offer.cid, offer.attempt)
         if name in self._seen:
             return
@@ -176,7 +176,7 @@ class Resident:
         if len(self._seen) > _SEEN_OFFERS:
             self._seen.popitem(last=False)
         try:
-            answer = Answer(self._settings, self._model, offer, eager=True)
+            answer = Answer(self._settings, self._model, offer, eager=not offer.again)
         except JobRefused as error:
             _LOG.warning("an offer was refused: %s", error.code)
             return

@@ -6,7 +6,8 @@
 | workers are busy                           | it waits; another worker is started, up to `max_workers`       |
 | no worker is up, and one is being started  | it waits `TASK_AFTER_S`, then gets a task of its own           |
 | its `until` has passed, or it is `done`    | it is dropped: nobody waits for it                             |
-| its worker is lost before it began         | it is placed again; a worker that has won it is not repeated   |
+| its worker is lost before it began         | it is placed again, to be won before the model is asked        |
+| it is not `done` long after its deadline   | its place is free again: whoever asked was killed              |
 
 A lease at the key-value server makes it single; mailboxes are in the database, so that a successor takes them over.
 """
@@ -19,6 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from hpc_worker.bodies import BodyError, Offer, load_offer
@@ -159,6 +161,7 @@ class Dispatcher:
         for line in list(self._lines):
             if line.handle is not None:
                 self._states[line] = await asyncio.to_thread(line.handle.state)
+            line.forget_overdue()
             if line.ended or self._states.get(line) in _OVER:
                 await self._lost(line)
         await self._keep_warm(group, now)
@@ -174,7 +177,7 @@ class Dispatcher:
         for cid, offer in reversed(line.jobs.items()):
             if cid not in self._begun:
                 until = unix_now() + offer.deadline_s
-                self._waiting[cid] = (offer, until, time.monotonic())
+                self._waiting[cid] = (replace(offer, again=True), until, time.monotonic())
                 self._waiting.move_to_end(cid, last=False)
         if line.alive is None:  # it never came up
             self._failed_to_start(line.why)

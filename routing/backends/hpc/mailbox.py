@@ -33,6 +33,7 @@ from stream_site.database import in_database
 EPOCH_BITS = 20
 MAX_EPOCH = (1 << 32 - EPOCH_BITS) - 2
 START_S = 900.0  # a batch system may keep a worker waiting
+OVERDUE_S = 30.0
 TAKEOVER_S = 60.0
 TAKEOVER_SPEAK_S = 15.0  # a worker that is still there speaks every 10 s
 
@@ -82,6 +83,7 @@ class MailboxLine:
         self.handle = handle
         self.alive: Alive | None = None
         self.jobs: dict[bytes, Offer] = {}
+        self._overdue: dict[bytes, float] = {}
         self.idle_since = time.monotonic()
         self.ended = False
         self._places = 0
@@ -165,13 +167,21 @@ class MailboxLine:
     async def send(self, offer: Offer) -> None:
         """Offer a job to the worker."""
         self.jobs[offer.cid] = offer
+        self._overdue[offer.cid] = time.monotonic() + offer.deadline_s + OVERDUE_S
         for kind, body in offer.dump():
             await self._consumer.send_ctrl(self._seal.seal(kind, body))
 
     def forget(self, cid: bytes) -> None:
         """Note that a job has ended."""
+        self._overdue.pop(cid, None)
         if self.jobs.pop(cid, None) is not None and not self.jobs:
             self.idle_since = time.monotonic()
+
+    def forget_overdue(self) -> None:
+        """Forget jobs that nobody said the end of: the process that asked was killed, and a worker keeps deadlines."""
+        now = time.monotonic()
+        for cid in [cid for cid, at in self._overdue.items() if now >= at]:
+            self.forget(cid)
 
     async def _store(self, items: Sequence[Opened | None]) -> None:
         frames = [item for item in items if item is not None]

@@ -15,6 +15,7 @@ from channels.db import database_sync_to_async
 
 from hpc_worker.bodies import Fin
 from relay.subscription import Timers
+from routing.backends.hpc import mailbox
 from routing.backends.hpc.channel import JobChannel, make_offer
 from routing.backends.hpc.directory import Campus, campus_of
 from routing.backends.hpc.mailbox import EPOCH_BITS, MailboxLine, mailbox_close, mailbox_open, mailboxes_take_over
@@ -131,3 +132,28 @@ def test_a_mailbox_of_a_withdrawn_key_or_without_epochs_is_given_up(campus: Camp
     HpcMailbox.objects.filter(pk=worn.pk).update(epoch=4094)
     assert mailboxes_take_over(campus) == []
     assert HpcMailbox.objects.filter(closed=None).count() == 0
+
+
+async def test_the_place_of_a_job_whose_asker_was_killed_becomes_free(
+    campus: Campus, upstream: UpstreamControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "OVERDUE_S", 0.2)
+    async with asyncio.TaskGroup() as group:
+        line = MailboxLine(campus, await database_sync_to_async(mailbox_open)(campus))
+        line.start(group)
+        assert await line.attached(10)
+        worker = start_worker(campus, line, upstream, tmp_path)
+        try:
+            await until_ready(line)
+            abandoned, asked = (make_offer(campus, b"{}", seconds) for seconds in (1, 60))
+            for offer in (abandoned, asked):
+                await line.send(offer)
+            line.forget_overdue()
+            assert set(line.jobs) == {abandoned.cid, asked.cid}
+            await asyncio.sleep(1.3)
+            line.forget_overdue()
+            assert set(line.jobs) == {asked.cid}
+            line.stop()
+        finally:
+            worker.kill()
+            worker.wait(10)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from hpc_worker import config, crypto, worker
+from hpc_worker import config, crypto, wire, worker
 from hpc_worker.answer import JobRefused
 from hpc_worker.bodies import Alive, Fin, Offer
 from hpc_worker.keyring import Keyring
@@ -26,7 +26,7 @@ from hpc_worker.wire import FrameType, Kind
 from tests.fakes import scripts
 from tests.fixtures_upstream import ROOT, UpstreamControl
 from tests.integration.hpc_worker.consumer import Consumer
-from tests.integration.relay.peers import CONSUMER, NAME, PRODUCER, RelayProcess
+from tests.integration.relay.peers import CONSUMER, NAME, PRODUCER, RelayProcess, dial, open_producer
 
 KEY = bytes(range(50, 82))
 RING = Keyring("k1", {"k1": KEY})
@@ -264,6 +264,27 @@ async def test_offers_that_are_not_for_this_worker_reach_no_model(
         assert (await end(good)).finish == "stop"
         await asyncio.sleep(0.3)
     assert [r["body"]["messages"][0]["content"] for r in upstream.log()] == ["yes"]
+
+
+async def test_a_job_that_another_worker_had_is_won_before_the_model_is_asked(
+    relay: RelayProcess, upstream: UpstreamControl, tmp_path: Path
+) -> None:
+    async with campus(relay, environ(relay.url, upstream), tmp_path) as here:
+        consumer = channel(relay.url)
+        waiting = asyncio.create_task(consumer.run(30))
+        await asyncio.wait_for(consumer.ready.wait(), 10)
+        salt = os.urandom(32)
+        keys = crypto.derive_stream(KEY, consumer.scope, consumer.salt_c, salt)
+        async with dial(relay.url) as lost:  # a worker that began and was killed
+            await open_producer(lost, consumer.scope.cid, salt)
+            await lost.send(wire.build_head(wire.Head("k1", 1, salt, keys.commit)))
+        await here.offer(make_offer(consumer, "Whose is it?", again=True))
+        # nobody had this one, whatever its offer says
+        assert (await end(await here.ask("Mine?", again=True))).finish == "stop"
+        asked = [request["body"]["messages"][0]["content"] for request in upstream.log()]
+        assert asked == ["Mine?"]
+        waiting.cancel()
+        await asyncio.wait({waiting})
 
 
 async def test_a_killed_relay_costs_neither_mailbox_nor_answer(
