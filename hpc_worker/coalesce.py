@@ -1,4 +1,8 @@
-"""Join small pieces of text into frames: the first at once, then at 25 ms or 512 bytes. Pure; time is passed in."""
+"""Join small pieces of text into frames: one in 25 ms, or at 512 bytes. Pure; time is passed in.
+
+A piece that comes 25 ms or later after the last frame leaves at once, as the first one does: a slow model's text is never
+held back, and a fast one's leaves every 25 ms.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ class Coalescer:
         self._kind = Kind.TEXT
         self._parts: list[bytes] = []
         self._size = 0
-        self._started = False
+        self._free_at = float("-inf")  # when the next frame may leave
         self.due: float | None = None  # when `flush` must be called
 
     def add(self, kind: Kind, text: str, now: float) -> list[tuple[Kind, bytes]]:
@@ -29,11 +33,12 @@ class Coalescer:
         self._kind = kind
         self._parts.append(data)
         self._size += len(data)
-        if not self._started or self._size >= FLUSH_AT_BYTES:
-            self._started = True
+        if now >= self._free_at or self._size >= FLUSH_AT_BYTES:
+            self._free_at = now + FLUSH_AFTER_S
             return out + self.flush()
         if self.due is None:
-            self.due = now + FLUSH_AFTER_S
+            self.due = min(self._free_at, now + FLUSH_AFTER_S)
+            self._free_at = self.due + FLUSH_AFTER_S
         return out
 
     def flush(self) -> list[tuple[Kind, bytes]]:

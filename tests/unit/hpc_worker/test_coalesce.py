@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,17 +14,53 @@ from hpc_worker.wire import Kind
 KINDS = st.sampled_from([Kind.TEXT, Kind.REASONING])
 
 
-def test_the_first_piece_is_not_held() -> None:
+def test_the_first_piece_is_not_held_and_what_follows_closely_is_joined() -> None:
     coalescer = Coalescer()
     assert coalescer.add(Kind.TEXT, "a", 1.0) == [(Kind.TEXT, b"a")]
     assert coalescer.due is None
-    assert coalescer.add(Kind.TEXT, "b", 2.0) == []
-    assert coalescer.due == 2.0 + FLUSH_AFTER_S
-    assert coalescer.add(Kind.TEXT, "c", 2.01) == []
-    assert coalescer.due == 2.0 + FLUSH_AFTER_S
+    assert coalescer.add(Kind.TEXT, "b", 1.01) == []
+    assert coalescer.due == 1.0 + FLUSH_AFTER_S
+    assert coalescer.add(Kind.TEXT, "c", 1.02) == []
+    assert coalescer.due == 1.0 + FLUSH_AFTER_S
     assert coalescer.flush() == [(Kind.TEXT, b"bc")]
     assert coalescer.due is None
     assert coalescer.flush() == []
+    assert coalescer.add(Kind.TEXT, "d", 1.03) == []
+    assert coalescer.due == pytest.approx(1.0 + 2 * FLUSH_AFTER_S)
+
+
+def test_a_slow_models_text_is_never_held() -> None:
+    coalescer = Coalescer()
+    for number in range(20):
+        assert coalescer.add(Kind.TEXT, "x", number / 26.9) == [(Kind.TEXT, b"x")]
+        assert coalescer.due is None
+
+
+@given(st.lists(st.floats(0, 0.06), max_size=40))
+def test_nothing_is_held_for_long_and_frames_keep_their_distance(gaps: list[float]) -> None:
+    coalescer, now, held_since = Coalescer(), 0.0, -1.0
+    sent: list[float] = []
+    for gap in gaps:
+        now += gap
+        if coalescer.due is not None and coalescer.due <= now:
+            assert coalescer.due - held_since <= FLUSH_AFTER_S + 1e-9
+            sent.append(coalescer.due)
+            coalescer.flush()
+        was_held = coalescer.due is not None
+        if coalescer.add(Kind.TEXT, "x", now):
+            sent.append(now)
+        elif not was_held:
+            held_since = now
+    assert all(b - a >= FLUSH_AFTER_S - 1e-9 for a, b in itertools.pairwise(sent))
+
+
+def test_a_change_of_kind_holds_the_new_one_no_longer() -> None:
+    coalescer = Coalescer()
+    coalescer.add(Kind.REASONING, "a", 0.0)
+    coalescer.add(Kind.REASONING, "b", 0.001)
+    coalescer.add(Kind.TEXT, "c", 0.002)
+    assert coalescer.due is not None
+    assert coalescer.due <= 0.002 + FLUSH_AFTER_S
 
 
 def test_an_empty_first_piece_does_not_use_up_the_exception() -> None:
