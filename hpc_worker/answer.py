@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from hpc_worker import crypto
@@ -78,7 +79,8 @@ def request_name(offer: Offer) -> str:
 class Answer:
     """One job on its way. `stop` ends the model's stream at once and says why in FIN.
 
-    `eager` asks the model without waiting for the relay; `batch` asks it also when no relay answers.
+    `eager` asks the model without waiting for the relay, when a parked socket brings HEAD to it at the same moment: were
+    this worker lost before, another one could not know that the model was asked. `batch` asks it also when no relay answers.
     """
 
     def __init__(
@@ -95,8 +97,9 @@ class Answer:
 
     async def run(self, parked: Parked | None = None) -> PushResult:
         """Answer it. Asks the model only when the relay gave this worker the job, unless it is eager or batch."""
-        async with Pusher(self._job, self._control, parked=parked) as pusher:
-            reached = self._job.eager or await pusher.won(BATCH_AFTER_S if self._batch else None)
+        job = replace(self._job, eager=self._job.eager and parked is not None)
+        async with Pusher(job, self._control, parked=parked) as pusher:
+            reached = job.eager or await pusher.won(BATCH_AFTER_S if self._batch else None)
             if not reached and (pusher.outcome or not self._batch):
                 return PushResult(pusher.outcome or "unreachable")
             pusher.state("prefill")

@@ -25,7 +25,6 @@ from tests.integration.hpc.rig import CampusRig
 from tests.site import Site
 
 SWEEP = "import time; from chat.tasks import sweep_turns\nwhile True:\n    sweep_turns(); time.sleep(0.5)"
-TWO_WORKERS = "from routing.models import HpcEndpoint; HpcEndpoint.objects.update(min_workers=2, max_workers=2)"
 ENV = {
     "RUNNER_MODE": "separate",
     "RUNNER_LEASE_S": "2",
@@ -73,12 +72,11 @@ def upstream() -> Iterator[UpstreamControl]:
 
 @contextmanager
 def stage(folder: Path, model: UpstreamControl) -> Iterator[CampusRig]:
-    """Start key-value server, web, two runners, a sweeper, relay, dispatcher and two workers."""
+    """Start key-value server, web, two runners, a sweeper, relay and dispatcher, which starts workers."""
     site = MortalSite(folder, dict(ENV))
     rig = CampusRig(site, model)
     try:
         rig.prepare("alice")
-        site.manage("shell", "--no-imports", "-c", TWO_WORKERS)
         site.spawn("sweeper", sys.executable, "manage.py", "shell", "--no-imports", "-c", SWEEP)
         with ThreadPoolExecutor() as pool:
             starting = [pool.submit(site.start_web), *(pool.submit(site.start_runner, name) for name in RUNNERS)]
