@@ -212,7 +212,11 @@ def load_offer(obj: Mapping[str, Any]) -> Offer:
         prompt = bytes.fromhex(obj["prompt"])
     except (KeyError, TypeError, ValueError) as error:
         raise BodyError("prompt") from error
-    offer, _ = _load_offer(_dump({**obj, "prompt": None, "prompt_bytes": len(prompt)}))
+    try:
+        body = _dump({**obj, "prompt": None, "prompt_bytes": len(prompt)})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BodyError("json") from error
+    offer, _ = _load_offer(body)
     return Offer(**{**offer.__dict__, "prompt": prompt})
 
 

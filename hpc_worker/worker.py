@@ -22,6 +22,7 @@ from hpc_worker import bodies, config
 from hpc_worker.answer import Answer, JobRefused, push_job
 from hpc_worker.bodies import Alive, BodyError, Fin, Offer, OfferAssembler
 from hpc_worker.config import Settings
+from hpc_worker.loop import run as run_loop
 from hpc_worker.model import ModelServer
 from hpc_worker.parking import Lot
 from hpc_worker.producer import Control
@@ -53,7 +54,7 @@ class Mailbox:
         try:
             cid, salt_c = bytes.fromhex(obj["cid"]), bytes.fromhex(obj["salt_c"])
             return cls(str(obj["relay"]), str(obj["kid"]), cid, int(obj["attempt"]), salt_c)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise JobRefused("mailbox") from error
 
     def push_job(self, settings: Settings, deadline_s: float) -> PushJob:
@@ -213,7 +214,7 @@ def run(mailbox: Mapping[str, Any], settings: Settings | None = None) -> str:
     Raises `ConfigError` or `JobRefused` before anything is connected.
     """
     known = settings if settings is not None else config.read(os.environ)
-    return asyncio.run(_run(known, Mailbox.load(mailbox)))
+    return run_loop(_run(known, Mailbox.load(mailbox)))
 
 
 async def _run(settings: Settings, mailbox: Mailbox) -> str:
@@ -238,7 +239,7 @@ def run_task(offer: Mapping[str, Any], settings: Settings | None = None) -> dict
         job = bodies.load_offer(offer)
     except BodyError as error:
         raise JobRefused("offer") from error
-    result = asyncio.run(_run_task(known, job, batch=offer.get("batch") is True))
+    result = run_loop(_run_task(known, job, batch=offer.get("batch") is True))
     return {"outcome": result.outcome, "transcript": result.transcript.hex() if result.transcript else None}
 
 

@@ -163,8 +163,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def clean(message: str) -> str:
-    """Return a server's message fit for people: no tags, no keys, one line, bounded, ending like a sentence."""
+    """Return a server's message fit for people and databases: no tags, no keys, one line, bounded, ending like a sentence."""
     plain = html.unescape(_TAGS.sub(" ", message[: 20 * MAX_WORDS]))
+    plain = plain.encode("utf-8", "replace").decode().replace("\0", " ")
     plain = _SECRET.sub("[key]", " ".join(plain.split()))
     if len(plain) > MAX_WORDS:
         plain = plain[: MAX_WORDS - 1].rstrip() + "…"

@@ -33,7 +33,7 @@ CAMPUS = Campus(
 CHALLENGE = handshake.build_text(handshake.Challenge(bytes(32), bytes(8)))
 PRODUCER_OK = handshake.build_text(handshake.ProducerOk(bytes(8), -1, 0))
 CONSUMER_OK = handshake.build_text(handshake.ConsumerOk(bytes(8), True, 0))
-WORDS = ("the ", "of ", "你好", " 🌍", "\n\n", "    ", "é", "0", '"}', "</", "\0", "a" * 40, "long " * 60)
+WORDS = ("the ", "of ", "你好", " 🌍", "\n\n", "    ", "é", "0", '"}', "</", "a" * 40, "long " * 60)
 _FINISHES = sorted(FINISHES)
 
 

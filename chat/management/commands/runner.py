@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from chat.runner.runner import Runner
+from hpc_worker import loop
 from routing.wiring import build_engine
 
 
@@ -17,7 +18,7 @@ class Command(BaseCommand):
     help = "Answer queued turns until SIGTERM; then let running answers end (RUNNER_DRAIN_S)."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        asyncio.run(self.serve())
+        loop.run(self.serve())
 
     async def serve(self) -> None:
         runner = Runner(build_engine())

@@ -110,9 +110,9 @@ class JobChannel:
         self._frames += 1
         self._bytes += len(opened.body)
         if opened.kind is Kind.TEXT:
-            return TextDelta(opened.body.decode())
+            return TextDelta(_storable(opened.body.decode()))
         if opened.kind is Kind.REASONING:
-            return ReasoningDelta(opened.body.decode())
+            return ReasoningDelta(_storable(opened.body.decode()))
         return _tool(opened.body)
 
     def _fin(self, body: bytes) -> Fin:
@@ -126,7 +126,15 @@ class JobChannel:
 
 
 def _tool(body: bytes) -> ToolDelta:
-    said = json.loads(body.decode())
+    try:
+        said = json.loads(body.decode())
+    except RecursionError:
+        said = None
     if type(said) is not dict or type(said.get("index")) is not int:
         raise ValueError("a tool call that cannot be read")
-    return ToolDelta(said["index"], *(str(said.get(name, "")) for name in ("id", "name", "arguments")))
+    return ToolDelta(said["index"], *(_storable(str(said.get(name, ""))) for name in ("id", "name", "arguments")))
+
+
+def _storable(text: str) -> str:
+    """Return text as a database takes it. Our worker sends no other; who holds a worker's key may."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from hpc_worker import loop
 from routing.backends.hpc.control import ControlPlane
 from routing.backends.hpc.controls import control_for
 from routing.backends.hpc.desk import Desk
@@ -30,7 +31,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(self.serve())
+            loop.run(self.serve())
         self.stdout.write("dispatcher ended")
 
     async def serve(self) -> None:

@@ -211,6 +211,10 @@ def test_a_servers_message_is_cleaned(message: str, words: str) -> None:
     assert clean(message) == words
 
 
+def test_a_servers_message_can_be_stored() -> None:
+    assert clean("a\0b\ud800") == "a b?"
+
+
 @CALM
 @given(st.text())
 def test_a_cleaned_message_is_one_bounded_line(message: str) -> None:
