@@ -66,6 +66,25 @@ def test_first_question_gives_the_chat_an_address(chat: Page, chat_site: ChatSit
     expect(chat.locator("#lock")).to_have_class("chip is-toggle is-on")
 
 
+def test_a_first_question_sent_again_after_a_reload_is_the_same_one(chat: Page, chat_site: ChatSite) -> None:
+    chat_site.frozen = True
+    chat.fill("#ask", "What is a buoy?")
+    chat.press("#ask", "Enter")
+    wait(chat, lambda: chat_site.sent("turn.start"))
+    chat_site.frozen = False
+    chat_site.pages["/"] = chat_page()  # the server names another new chat
+    chat.reload()
+    wait(chat, lambda: chat_site.connects == 2)
+    expect(chat.locator("#ask")).to_have_value("What is a buoy?")
+    chat.press("#ask", "Enter")
+    wait(chat, lambda: len(chat_site.sent("turn.start")) == 2)
+    first, second = chat_site.sent("turn.start")
+    assert (first["id"], first["conversation"]) == (second["id"], second["conversation"])
+    until(chat, f"location.pathname === '/c/{first['conversation']}'")
+    assert len(chat_site.running) == 1
+    assert chat.evaluate("Object.keys(localStorage).filter((k) => k.startsWith('stream.pending'))") == []
+
+
 def test_an_answer_from_route_to_receipt(chat: Page, chat_site: ChatSite) -> None:
     turn_id = ask(chat, chat_site, "What is a buoy?")
     expect(chat.locator(".wait")).to_contain_text("Choosing who answers")

@@ -31,7 +31,7 @@ class ChatPage {
     this.store = new Store(boot.turns);
     /** @type {string | null} what is shown until the server has accepted it */
     this.pending = null;
-    this.pendingKey = `stream.pending.${this.id}`;
+    this.pendingKey = `stream.pending.${boot.conversation ?? 'new'}`;
     startPopovers();
     /** @type {Actions} */
     this.actions = { again: (turn, tier, model) => this.again(turn, tier, model), goOn: (turn) => this.goOn(turn), tierState: (tier) => this.tierState(tier), busy: () => this.busy() };
@@ -95,14 +95,17 @@ class ChatPage {
     return true;
   }
 
-  /** The id of this send. A text whose first send was never answered keeps its id, even over a reload. @param {string} text */
+  /** The id of this send. A text whose first send was never answered keeps its id, and a new chat its own, even over a reload. @param {string} text */
   idFor(text) {
     try {
       const kept = JSON.parse(recall(this.pendingKey) ?? 'null');
-      if (kept?.text === text && typeof kept.id === 'string') return kept.id;
+      if (kept?.text === text && typeof kept.id === 'string' && typeof kept.conversation === 'string') {
+        this.id = kept.conversation;
+        return kept.id;
+      }
     } catch { /* unreadable: a new id */ }
     const id = newId();
-    keep(this.pendingKey, JSON.stringify({ id, text }));
+    keep(this.pendingKey, JSON.stringify({ id, text, conversation: this.id }));
     return id;
   }
 
@@ -172,6 +175,7 @@ class ChatPage {
     this.side.put({ id: this.id, title, campus_only: this.lock.on });
     this.title(title);
     this.composer.key = `stream.draft.${this.id}`;
+    this.pendingKey = `stream.pending.${this.id}`;
     keep('stream.draft.new', null);
     this.lock.draw();
   }
