@@ -39,7 +39,7 @@ from benchmarks.common import parser, report  # noqa: E402
 from hpc_worker import loop  # noqa: E402
 from routing.backends.base import Backend  # noqa: E402
 from routing.backends.config import BackendConfig  # noqa: E402
-from routing.backends.hpc.backend import HpcLimits  # noqa: E402
+from routing.backends.hpc.watch import HpcLimits  # noqa: E402
 from routing.backends.openai_compat import OpenAICompatBackend  # noqa: E402
 from routing.types import TextDelta, Tier  # noqa: E402
 from tests.fakes import scripts  # noqa: E402

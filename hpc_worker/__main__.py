@@ -25,7 +25,7 @@ def main() -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        outcome = worker.run(json.loads(text))
+        outcome = worker.run(json.loads(text))["outcome"]
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 2

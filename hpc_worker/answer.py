@@ -28,7 +28,9 @@ from hpc_worker.wire import Kind
 _LOG = logging.getLogger("hpc_worker")
 _FINISH = {"stop": "stop", "length": "length", "tool_calls": "tool", "content_filter": "content_filter"}
 _ARGUMENTS_PIECE = 4000
-BATCH_AFTER_S = 15.0  # a relay that cannot be reached for so long is given up by a batch job
+BATCH_AFTER_S = 5.0  # a batch job does without a relay that cannot be reached for so long
+TASK_AFTER_S = 60.0  # a task that cannot reach its relay for so long ends, and asks no model
+AWAY_S = 20.0  # a relay that is away for so long after the model has ended is given up by a task
 
 
 class JobRefused(Exception):
@@ -81,14 +83,25 @@ class Answer:
 
     `eager` asks the model without waiting for the relay, when a parked socket brings HEAD to it at the same moment: were
     this worker lost before, another one could not know that the model was asked. `batch` asks it also when no relay answers.
+    `away_s`: with a complete answer, a relay that is away for so long is given up; None: it is waited for until the deadline.
     """
 
     def __init__(
-        self, settings: Settings, model: ModelServer, offer: Offer, *, eager: bool = False, batch: bool = False
+        self,
+        settings: Settings,
+        model: ModelServer,
+        offer: Offer,
+        *,
+        eager: bool = False,
+        batch: bool = False,
+        away_s: float | None = None,
     ) -> None:
         self._offer = offer
         self._model = model
         self._batch = batch
+        self._away_s = away_s
+        self._pusher: Pusher | None = None
+        self._given_up = False
         self._job = push_job(settings, offer, eager=eager)
         self._request = open_prompt(self._job, offer)
         self._usage: Usage | None = None
@@ -99,7 +112,8 @@ class Answer:
         """Answer it. Asks the model only when the relay gave this worker the job, unless it is eager or batch."""
         job = replace(self._job, eager=self._job.eager and parked is not None)
         async with Pusher(job, self._control, parked=parked) as pusher:
-            reached = job.eager or await pusher.won(BATCH_AFTER_S if self._batch else None)
+            self._pusher = pusher
+            reached = job.eager or await self._reached(pusher)
             if not reached and (pusher.outcome or not self._batch):
                 return PushResult(pusher.outcome or "unreachable")
             pusher.state("prefill")
@@ -108,7 +122,21 @@ class Answer:
             fin = await self._end()
             if pusher.outcome in ("replaced", "stale_attempt", "finished"):
                 return PushResult(pusher.outcome)
-            return await pusher.finish(fin, None if reached else BATCH_AFTER_S)
+            if self._given_up:
+                pusher.give_up()
+            return await pusher.finish(fin, None if reached else BATCH_AFTER_S, self._away_s)
+
+    async def _reached(self, pusher: Pusher) -> bool:
+        """Wait until the relay gives this worker the job."""
+        if self._batch:
+            return await pusher.won(BATCH_AFTER_S)
+        return await pusher.won(None if self._away_s is None else TASK_AFTER_S)
+
+    def give_up(self) -> None:
+        """Do without the relay from now on: what it did not take comes back as the transcript."""
+        self._given_up = True
+        if self._pusher is not None:
+            self._pusher.give_up()
 
     def stop(self, fin: Fin) -> None:
         """End the model's stream now."""

@@ -4,10 +4,11 @@ FIN         {"finish":stop|length|tool|content_filter|cancelled|error, "usage":{
              "error":code, "detail":words}                only "finish" is required
 ALIVE       {"state":queued|loading|prefill}              of a job
             {"state":ready|draining, "capacity":n, "queue":n, "model":name}      of a mailbox
+            and {"refused":hex, "reason":code}            it will not answer the offer with this cid
 OFFER       {"cid":hex, "attempt":n, "salt_c":hex, "kid":kid, "relay":url, "deadline_s":n, "prompt_bytes":n,
-             "again":true}                                "again" only for a job that another worker had before
+             "again":true}      another worker may have had it: ask the model only when the relay lets you in
 OFFER_PART  cid(16) | attempt(2) | offset(4) | bytes      the sealed prompt, in order, after its OFFER
-CANCEL      {"reason":code}
+CANCEL      {"reason":code}                               on a mailbox: take nothing new, and end
 transcript  HEAD frame, then the box of: (type(1) | kind(1) | seq(4) | len(2) | body)...
 """
 
@@ -81,12 +82,17 @@ class Fin:
 
 @dataclass(frozen=True)
 class Alive:
-    """The worker is there. Of a mailbox: `capacity` free places, `queue` waiting offers, `model` it runs."""
+    """The worker is there. Of a mailbox: `capacity` free places, `queue` waiting offers, `model` it runs.
+
+    `refused` is the cid, in hex, of an offer that it will not answer, and `reason` a code for why.
+    """
 
     state: str
     capacity: int | None = None
     queue: int | None = None
     model: str = ""
+    refused: str = ""
+    reason: str = ""
 
     def dump(self) -> bytes:
         """Return the JSON body."""
@@ -103,6 +109,8 @@ class Alive:
             capacity=_count(obj, "capacity", None),
             queue=_count(obj, "queue", None),
             model=_text(obj, "model", 200),
+            refused=_hex(obj, "refused", 16).hex() if "refused" in obj else "",
+            reason=_text(obj, "reason", 64),
         )
 
 
@@ -110,7 +118,7 @@ class Alive:
 class Offer:
     """A job on a mailbox. `deadline_s` is seconds from its arrival: no clock is compared. `prompt` is sealed.
 
-    `again`: another worker had it and was lost, so it may have begun; the relay decides before the model is asked.
+    `again`: it may have been offered to another worker as well, so the relay decides who asks the model.
     """
 
     cid: bytes

@@ -13,6 +13,7 @@
 | STREAM_PARKED               | idle sockets held ready, 0 to 32                                     | 8       |
 | STREAM_WALLTIME_S           | seconds until the scheduler ends this job; 0: unlimited              | 0       |
 | STREAM_DRAIN_S              | seconds before that, or after SIGTERM, in which running queries end  | 60      |
+| STREAM_AWAY_S               | seconds without any relay after which a resident worker ends          | 30      |
 | STREAM_FIRST_BYTE_S         | seconds the model may take to its first byte                         | 300     |
 | STREAM_BETWEEN_BYTES_S      | seconds it may be silent after that                                  | 60      |
 
@@ -45,6 +46,7 @@ NAMES = (
     "STREAM_PARKED",
     "STREAM_WALLTIME_S",
     "STREAM_DRAIN_S",
+    "STREAM_AWAY_S",
     "STREAM_FIRST_BYTE_S",
     "STREAM_BETWEEN_BYTES_S",
 )
@@ -75,6 +77,7 @@ class Settings:
     parked: int = 8
     walltime_s: float = 0.0
     drain_s: float = 60.0
+    away_s: float = 30.0
     first_byte_s: float = 300.0
     between_bytes_s: float = 60.0
 
@@ -93,6 +96,7 @@ def read(environ: MutableMapping[str, str]) -> Settings:
         parked=reader.whole("STREAM_PARKED", (0, 32), 8),
         walltime_s=reader.whole("STREAM_WALLTIME_S", (0, 30 * 86_400), 0),
         drain_s=reader.whole("STREAM_DRAIN_S", (1, 3600), 60),
+        away_s=reader.whole("STREAM_AWAY_S", (1, 86_400), 30),
         first_byte_s=reader.whole("STREAM_FIRST_BYTE_S", (1, 3600), 300),
         between_bytes_s=reader.whole("STREAM_BETWEEN_BYTES_S", (1, 3600), 60),
     )

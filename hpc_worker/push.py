@@ -29,6 +29,7 @@ from hpc_worker.waiting import within
 from hpc_worker.wire import Kind
 
 ALIVE_EVERY_S = 10.0
+LOOK_EVERY_S = 0.25
 _CLOSING_S = 2.0
 _NO_TRANSCRIPT = frozenset({"delivered", "replaced", "finished", "stale_attempt"})
 _POINTLESS = frozenset({"replaced", "finished", "stale_attempt"})
@@ -55,7 +56,7 @@ class PushJob:
 class PushResult:
     """How pushing ended. `transcript` is what the consumer did not acknowledge, sealed; None when it has all.
 
-    `outcome` is one of `producer.OUTCOMES`, or "deadline".
+    `outcome` is one of `producer.OUTCOMES`, "deadline", or "unreachable": the relay stayed away.
     """
 
     outcome: str
@@ -105,6 +106,7 @@ class Pusher:
         self._settled = asyncio.Event()  # won or stopped
         self._stopped = asyncio.Event()
         self._won = self._won_here = False
+        self._given_up = self._online = self._ready = False
         self._sealed = False
         self._task: asyncio.Task[None] | None = None
         self.connections = 0
@@ -113,7 +115,7 @@ class Pusher:
     async def __aenter__(self) -> Pusher:
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + self._job.deadline_s
-        self._spoke_at = self._loop.time()
+        self._spoke_at = self._heard_at = self._served_at = self._loop.time()
         self._task = asyncio.create_task(self._run(), name="push")
         return self
 
@@ -139,6 +141,22 @@ class Pusher:
     @property
     def outcome(self) -> str:
         return self._producer.outcome
+
+    @property
+    def away_s(self) -> float:
+        """For how long no relay has answered; 0 while one does."""
+        return 0.0 if self._online else self._loop.time() - self._heard_at
+
+    @property
+    def alone_s(self) -> float:
+        """For how long the channel has not been served: the relay is away, or knows no such channel."""
+        return 0.0 if self._ready else self._loop.time() - self._served_at
+
+    def give_up(self) -> None:
+        """Wait for the relay no more: `finish` returns at once, with the transcript of what was not acknowledged."""
+        self._given_up = True
+        for event in (self._stopped, self._settled, self._room):
+            event.set()
 
     async def won(self, timeout_s: float | None = None) -> bool:
         """Wait until the relay has given this instance the attempt. False: it has not, or not in time."""
@@ -173,18 +191,29 @@ class Pusher:
 
     def say_alive(self) -> None:
         """Send one ALIVE now."""
-        self._producer.alive(self._alive())
+        self.say(self._alive())
+
+    def say(self, alive: bodies.Alive) -> None:
+        """Send `alive` now."""
+        self._producer.alive(alive)
         self._spoke_at = self._loop.time()
         self._wake.set()
 
-    async def finish(self, fin: bodies.Fin, timeout_s: float | None = None) -> PushResult:
-        """Send FIN and wait, until the deadline or for `timeout_s`, for the consumer to store it. Call it once."""
+    async def finish(self, fin: bodies.Fin, timeout_s: float | None = None, away_s: float | None = None) -> PushResult:
+        """Send FIN and wait for the consumer to store it. Call it once.
+
+        Waits until the deadline, for `timeout_s`, or until no relay has answered for `away_s`.
+        """
         for kind, body in self._coalescer.flush():
             self._write(kind, body)
         self._producer.finish(fin)
         self._wake.set()
-        await self._until(self._stopped, timeout_s)
-        outcome = self._producer.outcome or "deadline"
+        until = self._deadline if timeout_s is None else self._loop.time() + timeout_s
+        look_s = timeout_s if away_s is None else LOOK_EVERY_S
+        while not await self._until(self._stopped, look_s) and self._loop.time() < min(until, self._deadline):
+            if away_s is not None and self.away_s >= away_s:
+                self.give_up()
+        outcome = self._producer.outcome or ("unreachable" if self._given_up else "deadline")
         return PushResult(outcome, None if outcome in _NO_TRANSCRIPT else self._transcript())
 
     def _write(self, kind: Kind, body: bytes) -> None:
@@ -198,7 +227,7 @@ class Pusher:
             if self._producer.has_room:
                 return
             self._room.clear()
-            if self._producer.outcome or not await self._until(self._room):
+            if self._producer.outcome or self._given_up or not await self._until(self._room):
                 raise PushTimeout("the consumer took nothing more before the deadline")
 
     async def _until(self, event: asyncio.Event, timeout_s: float | None = None) -> bool:
@@ -259,6 +288,7 @@ class Pusher:
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+            self._went_offline()
             await socket.close()
             if not writer.cancelled():
                 writer.result()
@@ -273,6 +303,7 @@ class Pusher:
                 return self._do(self._producer.lost(None))
             except ConnectionClosed as error:
                 return self._do(self._producer.lost(*close_code(error)))
+            self._online = True
             if isinstance(message, str):
                 actions = self._producer.receive_text(message)
             else:
@@ -284,13 +315,20 @@ class Pusher:
                 self._room.set()
             self._wake.set()
 
+    def _went_offline(self) -> None:
+        now = self._loop.time()
+        if self._online:
+            self._online, self._heard_at = False, now
+        if self._ready:
+            self._ready, self._served_at = False, now
+
     def _do(self, actions: list[Action]) -> Retry | None:
         retry = None
         for action in actions:
             if isinstance(action, Control):
                 self._on_control(action)
             elif isinstance(action, Won):
-                self._won = self._won_here = True
+                self._won = self._won_here = self._ready = True
                 self._settled.set()
             elif isinstance(action, Stop):
                 self._settled.set()

@@ -25,10 +25,16 @@ def open_transcript(ring: Keyring, scope: crypto.Scope, salt_c: bytes, transcrip
 
     Raises `WireError`, `CryptoError` or `BodyError` when it is not one, not authentic, or of another attempt.
     """
-    size = wire.HEADER_BYTES + 2 + (transcript[6] if len(transcript) > 6 else 0) + 2 + 32 + 32
-    head = wire.parse_frame(transcript[:size])
+    frame, box = split_transcript(transcript)
+    head = wire.parse_frame(frame)
     if not isinstance(head, wire.Head):
         raise BodyError("transcript")
     keys = crypto.accept_head(ring, scope, salt_c, head)
     key = ring.get(head.kid) or b""
-    return bodies.load_records(crypto.open_result(key, keys.scope, (salt_c, head.salt_p), transcript[size:]))
+    return bodies.load_records(crypto.open_result(key, keys.scope, (salt_c, head.salt_p), box))
+
+
+def split_transcript(transcript: bytes) -> tuple[bytes, bytes]:
+    """Return the bytes that should be a HEAD frame, and the box after it."""
+    size = wire.HEADER_BYTES + 2 + (transcript[6] if len(transcript) > 6 else 0) + 2 + 32 + 32
+    return transcript[:size], transcript[size:]

@@ -2,8 +2,10 @@
 
 Resident: a mailbox channel brings sealed job offers (CTRL kinds 16 and 18) and takes back ALIVE frames that say
 capacity and queue. Each offer is answered on its own channel, on a parked socket if one is ready. A worker ends when
-its walltime is near, on SIGTERM, or when another worker or attempt owns the mailbox: it takes nothing new, lets running
-answers end for `drain_s`, then ends the rest with FIN error=draining.
+its walltime is near, on SIGTERM, when the mailbox says so (CANCEL), when another worker or attempt owns the mailbox, or
+when no relay or no dispatcher has been there for a while, so that it never holds a node for nobody: it takes nothing
+new, lets running answers end for `drain_s`, then ends the rest with FIN error=draining. What no relay took is returned,
+sealed.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ import os
 import signal
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpc_worker import bodies, config
-from hpc_worker.answer import Answer, JobRefused, push_job
+from hpc_worker.answer import AWAY_S, BATCH_AFTER_S, Answer, JobRefused, push_job
 from hpc_worker.bodies import Alive, BodyError, Fin, Offer, OfferAssembler
 from hpc_worker.config import Settings
 from hpc_worker.loop import run as run_loop
@@ -34,7 +36,8 @@ _LOG = logging.getLogger("hpc_worker")
 _UNLIMITED_S = 30 * 86_400.0
 _SEEN_OFFERS = 4096
 _LAST_WORDS_S = 5.0
-_OPEN_MAILBOX_S = 300.0
+_ALONE_S = 300.0  # a dispatcher that restarts is back long before
+_MOST_RETURNED = 4 * 1024 * 1024  # Globus Compute takes results up to 10 MB, and these are written in hex
 _LOOK_EVERY_S = 0.5
 
 
@@ -80,6 +83,8 @@ class Resident:
         self._answers: dict[asyncio.Task[None], Answer] = {}
         self._drain = asyncio.Event()
         self._waiting = 0
+        self._returned = 0
+        self.transcripts: dict[str, str] = {}  # cid -> sealed transcript in hex: what no relay took
         key = settings.producer_keys.primary
         each = -(-settings.parked // max(1, len(settings.relays)))
         self._lots = {
@@ -88,11 +93,11 @@ class Resident:
         self.answered = 0
 
     async def run(self) -> str:
-        """Serve until drained and return why it ended: a mailbox outcome, "drained", or "unreachable"."""
+        """Serve until drained and return why it ended: a mailbox outcome, "drained", "unreachable" or "alone"."""
         try:
             async with Pusher(self._job, self._control, alive=self._alive) as pusher:
                 if not await self._open(pusher):
-                    return pusher.outcome or ("drained" if self._drain.is_set() else "unreachable")
+                    return pusher.outcome or ("drained" if self._drain.is_set() else _lost(pusher))
                 for lot in self._lots.values():
                     lot.fill()
                 pusher.say_alive()
@@ -104,12 +109,15 @@ class Resident:
 
     async def _open(self, pusher: Pusher) -> bool:
         """Wait for the mailbox; SIGTERM ends the wait as well."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + _OPEN_MAILBOX_S
         while not await pusher.won(_LOOK_EVERY_S):
-            if pusher.outcome or self._drain.is_set() or loop.time() >= end:
+            if pusher.outcome or self._drain.is_set() or pusher.alone_s >= _ALONE_S:
                 return False
         return True
+
+    async def _until_lost(self, pusher: Pusher) -> None:
+        """Return when no relay, or nobody at the mailbox, has been there for too long."""
+        while pusher.away_s < self._settings.away_s and pusher.alone_s < _ALONE_S:  # noqa: ASYNC110 - time is the event
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     def drain(self) -> None:
         """Take nothing new and end soon. Safe to call from a signal handler of the loop."""
@@ -119,14 +127,22 @@ class Resident:
         """Wait for the end of the working time. Offers come in by `_control`."""
         self._pusher = pusher
         drain = asyncio.create_task(self._drain.wait())
-        lost = asyncio.create_task(pusher.stopped())
+        stopped = asyncio.create_task(pusher.stopped())
+        lost = asyncio.create_task(self._until_lost(pusher))
+        tasks = {drain, stopped, lost}
         try:
-            await asyncio.wait({drain, lost}, timeout=self._work_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=self._work_s, return_when=asyncio.FIRST_COMPLETED)
+            outcome = pusher.outcome or (_lost(pusher) if lost.done() else "drained")
         finally:
-            drain.cancel()
-            lost.cancel()
+            for task in tasks:
+                task.cancel()
         self._drain.set()
-        return pusher.outcome or "drained"
+        if lost.done() and not lost.cancelled():
+            _LOG.warning("nobody was there for too long (%s): the worker ends", outcome)
+            pusher.give_up()
+            for answer in self._answers.values():
+                answer.give_up()
+        return outcome
 
     async def _finish(self, pusher: Pusher) -> None:
         """Let the running answers end, then end the others, then close the mailbox with FIN."""
@@ -135,7 +151,7 @@ class Resident:
         if self._answers:
             await asyncio.wait(set(self._answers), timeout=self._settings.drain_s)
         await self._end_all()
-        if not pusher.outcome:
+        if not pusher.outcome and not pusher.away_s:
             with contextlib.suppress(asyncio.TimeoutError):
                 await within(pusher.finish(Fin("stop")), _LAST_WORDS_S)
 
@@ -158,6 +174,9 @@ class Resident:
         return Alive(state, capacity=free, queue=self._waiting, model=self._settings.model_name)
 
     def _control(self, control: Control) -> None:
+        if control.kind is Kind.CANCEL:
+            _LOG.info("the dispatcher ends this worker")
+            self.drain()
         if control.kind not in (Kind.OFFER, Kind.OFFER_PART):
             return
         try:
@@ -169,7 +188,7 @@ class Resident:
             self._accept(offer)
 
     def _accept(self, offer: Offer) -> None:
-        """Start one offer, once. The mailbox alone brings a new one, so its answer may be eager."""
+        """Start one offer, once. Where the mailbox alone brings it, its answer may be eager."""
         name = (offer.cid, offer.attempt)
         if name in self._seen:
             return
@@ -180,25 +199,35 @@ class Resident:
             answer = Answer(self._settings, self._model, offer, eager=not offer.again)
         except JobRefused as error:
             _LOG.warning("an offer was refused: %s", error.code)
+            self._pusher.say(replace(self._alive(), refused=offer.cid.hex(), reason=error.code))
             return
         if self._drain.is_set():
             answer.stop(Fin("error", error="draining", detail="The worker is about to end; ask again."))
-        task = asyncio.create_task(self._answer(answer, offer.relay), name="answer")
+        task = asyncio.create_task(self._answer(answer, offer), name="answer")
         self._answers[task] = answer
         task.add_done_callback(self._answered)
 
-    async def _answer(self, answer: Answer, relay: str) -> None:
+    async def _answer(self, answer: Answer, offer: Offer) -> None:
         self._waiting += 1
         try:
             await self._places.acquire()
         finally:
             self._waiting -= 1
         try:
-            parked: Parked | None = await self._lots[relay].take()
+            parked: Parked | None = await self._lots[offer.relay].take()
             result = await answer.run(parked)
             _LOG.info("an answer ended: %s", result.outcome)
+            self._keep(offer.cid, result)
         finally:
             self._places.release()
+
+    def _keep(self, cid: bytes, result: PushResult) -> None:
+        """Keep what no relay took, for the task's result."""
+        size = len(result.transcript or b"")
+        if result.transcript is None or self._returned + size > _MOST_RETURNED:
+            return
+        self._returned += size
+        self.transcripts[cid.hex()] = result.transcript.hex()
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         self._answers.pop(task, None)
@@ -207,23 +236,29 @@ class Resident:
             _LOG.error("a job failed inside the worker", exc_info=task.exception())
 
 
-def run(mailbox: Mapping[str, Any], settings: Settings | None = None) -> str:
-    """Run a resident worker in this process and return why it ended.
+def _lost(pusher: Pusher) -> str:
+    return "unreachable" if pusher.away_s else "alone"
 
-    `mailbox` has relay, kid, cid, attempt, salt_c (hex). Without `settings` they are read from the environment.
+
+def run(mailbox: Mapping[str, Any], settings: Settings | None = None) -> dict[str, Any]:
+    """Run a resident worker in this process; return {"outcome": why it ended, "transcripts": {cid: hex}}.
+
+    A transcript is the sealed rest of an answer that no relay took. `mailbox` has relay, kid, cid, attempt, salt_c (hex).
+    Without `settings` they are read from the environment.
     Raises `ConfigError` or `JobRefused` before anything is connected.
     """
     known = settings if settings is not None else config.read(os.environ)
     return run_loop(_run(known, Mailbox.load(mailbox)))
 
 
-async def _run(settings: Settings, mailbox: Mailbox) -> str:
+async def _run(settings: Settings, mailbox: Mailbox) -> dict[str, Any]:
     resident = Resident(settings, mailbox)
     loop = asyncio.get_running_loop()
     # a task of Globus Compute may run outside the main thread, where signals cannot be handled
     with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
         loop.add_signal_handler(signal.SIGTERM, resident.drain)
-    return await resident.run()
+    outcome = await resident.run()
+    return {"outcome": outcome, "transcripts": resident.transcripts}
 
 
 def run_task(offer: Mapping[str, Any], settings: Settings | None = None) -> dict[str, Any]:
@@ -246,6 +281,7 @@ def run_task(offer: Mapping[str, Any], settings: Settings | None = None) -> dict
 async def _run_task(settings: Settings, offer: Offer, *, batch: bool) -> PushResult:
     model = ModelServer(settings)
     try:
-        return await Answer(settings, model, offer, eager=False, batch=batch).run()
+        away_s = BATCH_AFTER_S if batch else AWAY_S
+        return await Answer(settings, model, offer, eager=False, batch=batch, away_s=away_s).run()
     finally:
         await model.close()

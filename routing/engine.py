@@ -35,10 +35,11 @@ from routing.types import (
     Tier,
     TierStatus,
     ToolDelta,
+    Trace,
     Usage,
     UsageReport,
 )
-from stream_site.errors import QuotaError, StreamBroken, StreamError, UpstreamError
+from stream_site.errors import QuotaError, StreamBroken, StreamDamaged, StreamError, UpstreamError
 
 JUDGE_TIMEOUT_S = 1.0
 LATE = Judgement(
@@ -139,7 +140,7 @@ class Ended:
     finish: str = ""
 
 
-EngineEvent = Routed | AttemptStarted | TextDelta | ReasoningDelta | StateNote | FellBack | Ended
+EngineEvent = Routed | AttemptStarted | TextDelta | ReasoningDelta | StateNote | Trace | FellBack | Ended
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ class Answering:
                         attempt.usage = usage
                     case Finish(reason):
                         attempt.finish = reason
-                    case StateNote():
+                    case StateNote() | Trace():
                         yield event
                     case ToolDelta():
                         continue
@@ -274,4 +275,6 @@ class Answering:
 
     def _failed(self, error: StreamError) -> Ended:
         visible = bool(self.attempts) and self.attempts[-1].visible
+        if isinstance(error, StreamDamaged):
+            return Ended(Outcome.DAMAGED, error=error)
         return Ended(Outcome.INTERRUPTED if visible else Outcome.FAILED, error=error)

@@ -41,6 +41,11 @@ class HpcEndpoint(models.Model):
     min_workers = models.PositiveSmallIntegerField(default=0, help_text="Workers kept running without questions.")
     max_workers = models.PositiveSmallIntegerField(default=1)
     idle_s = models.PositiveIntegerField(default=600, help_text="Seconds without a question after which one may end.")
+    batch_only = models.BooleanField(
+        default=False, help_text="Nodes cannot reach the relay: each answer comes back whole, as the result of a task."
+    )
+    pause_from = models.DateTimeField(null=True, blank=True, help_text="Maintenance: workers are told to end then.")
+    pause_until = models.DateTimeField(null=True, blank=True, help_text="When workers may be started again.")
 
     class Meta:
         ordering = ["name"]

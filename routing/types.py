@@ -239,7 +239,15 @@ class StateNote:
     detail: str = ""
 
 
-BackendEvent = TextDelta | ReasoningDelta | ToolDelta | UsageReport | Finish | StateNote
+@dataclass(frozen=True)
+class Trace:
+    """Facts about the way of an attempt, for `manage.py explain_turn`; no page shows them. Values are JSON."""
+
+    what: str
+    facts: Mapping[str, Any]
+
+
+BackendEvent = TextDelta | ReasoningDelta | ToolDelta | UsageReport | Finish | StateNote | Trace
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from django.db import connections
 
 from routing.backends.base import Backend
 from routing.backends.config import BackendConfig, Timeouts
-from routing.backends.hpc.backend import HpcBackend, HpcLimits
+from routing.backends.hpc.backend import HpcBackend
+from routing.backends.hpc.watch import HpcLimits
 from routing.backends.ollama import OllamaBackend
 from routing.backends.openai_compat import OpenAICompatBackend
 from routing.catalog import read_catalog

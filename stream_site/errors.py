@@ -17,6 +17,7 @@
     │   ├── UpstreamBusy       its 408, 429, 5xx                  503
     │   ├── ContextTooLong     the prompt is over its window      413
     │   └── StreamBroken       the stream ended or broke midway   502
+    │       └── StreamDamaged  a part of it was altered           502
     ├── RelayError        the data plane failed                   502
     └── InternalError     anything unforeseen; logged with an id  500
 
@@ -204,6 +205,14 @@ class StreamBroken(UpstreamError):
     title = "The answer stopped early"
     default_kept = "What arrived is saved."
     default_todo = "Continue from here, or try again."
+
+
+class StreamDamaged(StreamBroken):
+    """What came was altered or is incomplete on the way: nothing of that is shown, what came before it is kept."""
+
+    code = "stream_damaged"
+    title = "A part of the answer was altered on its way"
+    default_kept = "What arrived before that is saved."
 
 
 class RelayError(StreamError):

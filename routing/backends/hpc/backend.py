@@ -8,91 +8,27 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 
 from hpc_worker.bodies import Fin
-from relay.subscription import Ending, Timers
+from relay.subscription import Ending, Outcome, Timers
 from routing.backends.hpc import directory
 from routing.backends.hpc.channel import JobChannel, Over, make_offer
-from routing.backends.hpc.desk import Desk, Status, unix_now
+from routing.backends.hpc.desk import Desk, unix_now
 from routing.backends.hpc.directory import Campus
 from routing.backends.hpc.fins import ending_error, fin_events
+from routing.backends.hpc.watch import DISPATCHER_WAIT_S, TRANSCRIPT_WAIT_S, HpcLimits, Watch
 from routing.backends.openai_compat import PASSED_ON
 from routing.backends.streaming import guard_policy
-from routing.types import BackendEvent, ModelCall, StateNote, TextDelta, Tier, ToolDelta
+from routing.types import BackendEvent, ModelCall, StateNote, TextDelta, Tier, ToolDelta, Trace
 from stream_site.database import in_database
-from stream_site.errors import StreamBroken, UpstreamError, UpstreamTimeout
+from stream_site.errors import UpstreamError
 
 LOOK_EVERY_S = 0.5
-DISPATCHER_WAIT_S = 15.0  # a stack that has just started brings its dispatcher last
 LEAVE_S = 15.0  # a job that nobody reads any more is watched so long for a worker to cancel
 CLOSE_S = 2.0
 CAMPUS_LIFE_S = 5.0
 
 log = logging.getLogger("stream.backends")
-
-
-@dataclass(frozen=True)
-class HpcLimits:
-    """Seconds: until a worker takes the question, from there to the first text, and between texts."""
-
-    worker_s: float = 300.0
-    first_text_s: float = 120.0
-    between_text_s: float = 45.0
-    total_s: float = 900.0
-    relay_s: float = 20.0
-
-
-class Watch:
-    """The clock of one answer: which stage it is in, and the words when that stage takes too long."""
-
-    def __init__(self, limits: HpcLimits, campus: Campus) -> None:
-        self._limits, self.campus = limits, campus
-        self._began = self._since = time.monotonic()
-        self.begun = self.text_seen = self.piece_seen = False
-        self.status: Status | None = None
-        self._dispatcher_seen = self._began
-
-    def worker_came(self) -> None:
-        self.begun, self._since = True, time.monotonic()
-
-    def piece_came(self, *, text: bool) -> None:
-        self.piece_seen, self._since = True, time.monotonic()
-        self.text_seen |= text
-
-    def look(self, status: Status | None) -> StateNote:
-        """Take how the endpoint stands; return what to tell the person who waits."""
-        self.status = status
-        if status is None:
-            return StateNote("submitted", "waiting for the campus dispatcher")
-        self._dispatcher_seen = time.monotonic()
-        if status.ready:
-            ahead = max(0, status.waiting - 1)
-            return StateNote("queued", f"{ahead} ahead" if ahead else "")
-        return StateNote("queued", status.step or status.why)
-
-    def check(self) -> None:
-        """Raise `UpstreamTimeout` or `UpstreamError` when the present stage took too long."""
-        now, limits = time.monotonic(), self._limits
-        waited = now - self._since
-        if not self.begun and now - self._dispatcher_seen >= DISPATCHER_WAIT_S:
-            raise UpstreamError(
-                "The campus dispatcher is not running, so no worker could be asked.",
-                todo="Ask an administrator to start `manage.py hpc_dispatcher`, or pick another tier.",
-            )
-        if not self.begun and waited >= limits.worker_s:
-            why = f" {self.status.why}" if self.status and self.status.why else ""
-            raise UpstreamTimeout(
-                f"No worker of {self.campus.label} took the question within {limits.worker_s:g} s.{why}",
-                todo="Try again later, or pick another tier.",
-            )
-        if self.begun and not self.piece_seen and waited >= limits.first_text_s:
-            raise UpstreamTimeout(
-                f"A campus worker took the question but sent no text within {limits.first_text_s:g} s.",
-                todo="Try again, or pick another tier.",
-            )
-        if self.piece_seen and waited >= limits.between_text_s:
-            raise StreamBroken(f"The campus worker sent no more text for {limits.between_text_s:g} s.")
 
 
 class HpcBackend:
@@ -129,40 +65,77 @@ class HpcBackend:
             watch = Watch(limits, campus)
             note = watch.look(await self._desk.submit(campus.name, offer, unix_now() + limits.worker_s))
             yield note
-            async with aclosing(self._answer(channel, watch, note)) as events:
-                async for event in events:
-                    yield event
+            reading = Reading(channel, task, watch, note)
+            try:
+                async with aclosing(self._answer(reading)) as events:
+                    async for event in events:
+                        yield event
+            except UpstreamError:
+                yield await self._facts(reading)
+                raise
         finally:
             leaving = asyncio.create_task(self._leave(campus, channel, task), name="campus leaving")
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
-    async def _answer(self, channel: JobChannel, watch: Watch, note: StateNote) -> AsyncGenerator[BackendEvent, None]:
-        name = watch.campus.name
+    async def _answer(self, reading: Reading) -> AsyncGenerator[BackendEvent, None]:
+        channel, watch = reading.channel, reading.watch
         while True:
             item = await channel.next(LOOK_EVERY_S)
+            if item is not None:
+                watch.heard()
             if channel.begun.is_set() and not watch.begun:
                 watch.worker_came()
-                await self._desk.say(name, "begun", channel.cid)
+                await self._desk.say(watch.campus.name, "begun", channel.cid)
             if item is None:
-                watch.check()
-                if not watch.begun and (seen := watch.look(await self._desk.status(name))) != note:
-                    note = seen
+                if note := await self._look(reading):
                     yield note
             elif isinstance(item, Fin):
+                yield await self._facts(reading)
                 for event in fin_events(item, text_seen=watch.text_seen):
                     yield event
                 return
             elif isinstance(item, Over):
-                raise ending_error(item.ending, channel.seal.fault, text_seen=watch.text_seen)
+                reading.over(item.ending)
             elif isinstance(item, StateNote):
                 watch.check()
-                if item != note and not watch.piece_seen:
-                    note = item
+                if item != reading.note and not watch.piece_seen:
+                    reading.note = item
                     yield item
             else:
                 watch.piece_came(text=isinstance(item, (TextDelta, ToolDelta)))
                 yield item
+
+    async def _look(self, reading: Reading) -> StateNote | None:
+        """While nothing comes: see what the dispatcher knows. Return what is new for the person who waits."""
+        watch = reading.watch
+        status, found = await self._desk.look(watch.campus.name, reading.channel.cid)
+        seen = watch.look(status, found)
+        if found.transcript and not reading.merged:
+            await reading.merge(found.transcript)
+            return None
+        reading.check()
+        if watch.begun or seen == reading.note:
+            return None
+        reading.note = seen
+        return seen
+
+    async def _facts(self, reading: Reading) -> Trace:
+        """Return what became known of the job's way."""
+        channel, note = reading.channel, reading.watch.note
+        if not note.mode:  # an answer that never paused was never looked after
+            with suppress(UpstreamError):
+                _, note = await self._desk.look(reading.watch.campus.name, channel.cid)
+        facts = {
+            "endpoint": reading.watch.campus.name,
+            "mode": note.mode,
+            "job": note.job,
+            "relay": channel.relay,
+            "relay_frames": channel.wire_frames,
+            "relay_bytes": channel.wire_bytes,
+            "merged": reading.merged,
+        }
+        return Trace("campus", facts)
 
     async def _leave(self, campus: Campus, channel: JobChannel, task: asyncio.Task[Ending]) -> None:
         """Cancel a job that has no end yet, tell the dispatcher that its place is free, let the channel end."""
@@ -204,6 +177,41 @@ class HpcBackend:
             task.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)
         await self._desk.close()
+
+
+class Reading:
+    """One job as it is read: its channel, the clock, and what was told last."""
+
+    def __init__(self, channel: JobChannel, task: asyncio.Task[Ending], watch: Watch, note: StateNote) -> None:
+        self.channel, self.watch, self.note = channel, watch, note
+        self.merged = False
+        self._task = task
+        self._ending: Ending | None = None
+        self._ended_at = 0.0
+
+    def over(self, ending: Ending) -> None:
+        """Note that the channel ended without FIN; the rest may come as the result of a task. Raises `UpstreamError`."""
+        self._ending, self._ended_at = ending, time.monotonic()
+        if ending.outcome is Outcome.DAMAGED or self.merged or not self.watch.may_return:
+            self._raise(ending)
+
+    def check(self) -> None:
+        """Raise `UpstreamError` when waiting has no more point."""
+        if self._ending is not None and time.monotonic() - self._ended_at >= TRANSCRIPT_WAIT_S:
+            self._raise(self._ending)
+        if self._ending is None and not self.merged and self._task.done():
+            self._task.result()  # a fault of ours
+        self.watch.check()
+
+    async def merge(self, transcript: str) -> None:
+        """Take the returned rest of the answer instead of what may still come over the relay."""
+        self.merged = True
+        self._task.cancel()
+        await asyncio.wait({self._task}, timeout=CLOSE_S)
+        self.channel.merge(bytes.fromhex(transcript))
+
+    def _raise(self, ending: Ending) -> None:
+        raise ending_error(ending, self.channel.seal.fault, text_seen=self.watch.text_seen)
 
 
 def request_of(call: ModelCall) -> bytes:

@@ -17,7 +17,7 @@ from hpc_worker.crypto import Opened
 from hpc_worker.wire import FrameType, Kind
 from relay import rendezvous
 from relay.client import Consumer
-from relay.subscription import Ending, Handlers, Subscription, Timers
+from relay.subscription import Ending, Handlers, Outcome, Subscription, Timers
 from routing.backends.hpc.directory import Campus
 from routing.backends.hpc.unseal import Unsealer
 from routing.types import BackendEvent, ReasoningDelta, StateNote, TextDelta, ToolDelta
@@ -53,12 +53,15 @@ class JobChannel:
         line = Subscription(offer.relay, kid, key, offer.cid, attempt=offer.attempt, name=campus.relays[offer.relay])
         self.consumer: Consumer[Opened | None] = Consumer(line, Handlers(self._open, self._store), timers)
         self.cid = offer.cid
+        self.relay = line.name
         self.begun = asyncio.Event()
         self.fin_seen = False
         self._items: asyncio.Queue[Item] = asyncio.Queue()
         self._taken = asyncio.Event()
         self._left = False
+        self._last = 0  # the sequence of the last frame that was opened
         self._frames = self._bytes = 0
+        self.wire_frames = self.wire_bytes = 0
 
     async def run(self) -> Ending:
         """Consume to the end."""
@@ -89,11 +92,30 @@ class JobChannel:
 
     # -- frames
 
+    def merge(self, transcript: bytes) -> None:
+        """Take the sealed rest of an answer; what came over the relay before is left out. `run` must have ended."""
+        try:
+            for record in self.seal.open_rest(transcript):
+                if record.seq > self._last + 1:
+                    self.seal.fault = "count"
+                    raise ValueError(f"frames {self._last + 1} to {record.seq - 1} are missing")
+                if record.seq == self._last + 1:
+                    self._items.put_nowait(self._read(Opened(record.type, record.seq, record.kind, record.body)))
+                    self._last = record.seq
+        except ValueError as error:
+            self._items.put_nowait(Over(Ending(Outcome.DAMAGED, self._last, str(error))))
+            return
+        if not self.fin_seen:
+            self._items.put_nowait(Over(Ending(Outcome.INTERRUPTED, self._last, "the returned answer has no end")))
+
     def _open(self, frame: bytes) -> Opened | None:
         opened = self.seal.open(frame)
+        self.wire_frames += 1
+        self.wire_bytes += len(frame)
         if opened is None:
             self.begun.set()
         else:
+            self._last = opened.seq
             self._items.put_nowait(self._read(opened))
         return opened
 

@@ -3,6 +3,8 @@
 | key (`stream:hpc:NAME:` before it) | what                                                                          |
 |------------------------------------|-------------------------------------------------------------------------------|
 | `inbox`                            | list of messages to the dispatcher, JSON, oldest first                        |
+| `taken`                            | those the dispatcher took and has not dealt with; a successor reads them      |
+| `job:CID`                          | JSON of `JobNote`: what the dispatcher knows of one job                       |
 | `status`                           | JSON of `Status`, gone a few seconds after the dispatcher                     |
 | `lease`                            | token of the one dispatcher, gone soon after it                               |
 
@@ -12,13 +14,14 @@
 | `{"t":"begun","cid":hex}`                                    | a worker answers it: never offer it again            |
 | `{"t":"done","cid":hex}`                                     | it ended, or nobody waits for it: its place is free  |
 
-Nothing in it is secret: prompts are sealed.
+Nothing in it is secret: prompts and transcripts are sealed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import time
 from collections.abc import Mapping
@@ -35,10 +38,13 @@ CALL_TIMEOUT_S = 5.0
 STATUS_LIFE_S = 6
 LEASE_S = 10.0
 INBOX_LIFE_S = 3600
+NOTE_LIFE_S = 900
 _RENEW = (
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end"
 )
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
+
+log = logging.getLogger("stream.hpc")
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,30 @@ class Status:
     waiting: int = 0
     step: str = ""
     why: str = ""
+
+
+@dataclass(frozen=True)
+class JobNote:
+    """What became of one job. `mode` and `job`: how it was given out, and the control plane's name for that.
+
+    `error`, a sentence, and `todo`: it will not be answered. `transcript`: the sealed rest of its answer, in hex.
+    """
+
+    mode: str = ""
+    job: str = ""
+    state: str = ""
+    detail: str = ""
+    error: str = ""
+    todo: str = ""
+    transcript: str = ""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A message, and the text by which `Desk.forget` finds it."""
+
+    text: str
+    message: Mapping[str, Any]
 
 
 def key(name: str, part: str) -> str:
@@ -85,16 +115,53 @@ class Desk:
     async def status(self, name: str) -> Status | None:
         return _status(await self._call(self._redis.get(key(name, "status"))))
 
+    async def look(self, name: str, cid: bytes) -> tuple[Status | None, JobNote]:
+        """Return how the endpoint stands, and what is known of one job."""
+        status, note = await self._call(self._redis.mget(key(name, "status"), _job(name, cid)))
+        return _status(status), JobNote(**json.loads(note)) if note else JobNote()
+
     async def say(self, name: str, what: str, cid: bytes) -> None:
         """Say `begun` or `done` of a job."""
-        await self._call(self._redis.rpush(key(name, "inbox"), json.dumps({"t": what, "cid": cid.hex()})))
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.rpush(key(name, "inbox"), json.dumps({"t": what, "cid": cid.hex()}))
+        pipe.expire(key(name, "inbox"), INBOX_LIFE_S)
+        await self._call(pipe.execute())
 
     # -- of the dispatcher
 
-    async def take(self, name: str, timeout_s: float) -> Mapping[str, Any] | None:
-        """Return the next message, None when there was none in time."""
-        found = await self._call(self._redis.blpop([key(name, "inbox")], timeout=timeout_s), timeout_s)
-        return None if found is None else json.loads(found[1])
+    async def take(self, name: str, timeout_s: float) -> Taken | None:
+        """Return the next message, None when there was none in time. It stays in `taken` until `forget`."""
+        move = ("BLMOVE", key(name, "inbox"), key(name, "taken"), "LEFT", "RIGHT", str(timeout_s))
+        text = await self._call(self._redis.execute_command(*move), timeout_s)  # type: ignore[no-untyped-call]
+        return None if text is None else await self._read(name, text)
+
+    async def taken(self, name: str) -> list[Taken]:
+        """Return what was taken and not dealt with, oldest first."""
+        texts = await self._call(self._redis.lrange(key(name, "taken"), 0, -1))
+        found = [await self._read(name, text) for text in texts]
+        return [taken for taken in found if taken is not None]
+
+    async def forget(self, name: str, *texts: str) -> None:
+        """Note that messages were dealt with."""
+        pipe = self._redis.pipeline(transaction=False)
+        for text in texts:
+            pipe.lrem(key(name, "taken"), 1, text)
+        pipe.expire(key(name, "taken"), INBOX_LIFE_S)
+        await self._call(pipe.execute())
+
+    async def note(self, name: str, cid: bytes, note: JobNote) -> None:
+        """Say what became of a job."""
+        await self._call(self._redis.set(_job(name, cid), json.dumps(asdict(note)), ex=NOTE_LIFE_S))
+
+    async def _read(self, name: str, text: str) -> Taken | None:
+        try:
+            message = json.loads(text)
+            if message["t"] == "offer" or bytes.fromhex(message["cid"]):
+                return Taken(text, message)
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("%s: a message to the dispatcher cannot be read: %s", name, type(error).__name__)
+        await self.forget(name, text)
+        return None
 
     async def publish(self, name: str, status: Status) -> None:
         await self._call(self._redis.set(key(name, "status"), json.dumps(asdict(status)), ex=STATUS_LIFE_S))
@@ -128,6 +195,10 @@ class Desk:
                 f"The campus dispatcher could not be asked: the key-value server does not answer ({type(error).__name__}).",
                 todo="Try again, or pick another tier.",
             ) from error
+
+
+def _job(name: str, cid: bytes) -> str:
+    return key(name, f"job:{cid.hex()}")
 
 
 def _status(text: str | None) -> Status | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Q
@@ -47,6 +47,15 @@ class Campus:
     min_workers: int = 0
     max_workers: int = 1
     idle_s: int = 600
+    batch_only: bool = False
+    pause: tuple[float, float] = (0.0, 0.0)  # maintenance, Unix time
+
+    def paused_words(self, now: float) -> str:
+        """Return, during maintenance, until when it lasts; else nothing."""
+        begins, ends = self.pause
+        if not begins <= now < ends:
+            return ""
+        return f"{self.label} is being serviced until {datetime.fromtimestamp(ends, UTC):%Y-%m-%d %H:%M} UTC."
 
     @property
     def is_demo(self) -> bool:
@@ -92,12 +101,21 @@ def campus_of(endpoint: HpcEndpoint) -> Campus:
         min_workers=endpoint.min_workers,
         max_workers=endpoint.max_workers,
         idle_s=endpoint.idle_s,
+        batch_only=endpoint.batch_only,
+        pause=_pause(endpoint),
     )
 
 
-def campuses() -> list[Campus]:
-    """Return every endpoint that may answer. Raises `CampusSetupError`."""
-    return [campus_of(endpoint) for endpoint in enabled_endpoints()]
+def campuses() -> tuple[list[Campus], list[CampusSetupError]]:
+    """Return every endpoint that may answer, and why others cannot."""
+    found: list[Campus] = []
+    wrong: list[CampusSetupError] = []
+    for endpoint in enabled_endpoints():
+        try:
+            found.append(campus_of(endpoint))
+        except CampusSetupError as error:
+            wrong.append(error)
+    return found, wrong
 
 
 def campus_for(model: str) -> Campus:
@@ -116,6 +134,12 @@ def note_key_used(kid: str) -> None:
     now = timezone.now()
     stale = Q(last_used=None) | Q(last_used__lt=now - USED_EVERY)
     HpcKey.objects.filter(stale, kid=kid).update(last_used=now)
+
+
+def _pause(endpoint: HpcEndpoint) -> tuple[float, float]:
+    if endpoint.pause_until is None:
+        return 0.0, 0.0
+    return endpoint.pause_from.timestamp() if endpoint.pause_from else 0.0, endpoint.pause_until.timestamp()
 
 
 def _ring(endpoint: HpcEndpoint, purpose: Purpose) -> Keyring:

@@ -1,15 +1,20 @@
 """The one dispatcher of an endpoint: takes sealed offers, keeps workers warm, and places each offer with one of them.
 
-| an offer                                   | what happens                                                   |
-|--------------------------------------------|----------------------------------------------------------------|
-| a worker has a free place                  | it goes to the worker with the most                            |
-| workers are busy                           | it waits; another worker is started, up to `max_workers`       |
-| no worker is up, and one is being started  | it waits `TASK_AFTER_S`, then gets a task of its own           |
-| its `until` has passed, or it is `done`    | it is dropped: nobody waits for it                             |
-| its worker is lost before it began         | it is placed again, to be won before the model is asked        |
-| it is not `done` long after its deadline   | its place is free again: whoever asked was killed              |
+| an offer                                       | what happens                                                       |
+|------------------------------------------------|--------------------------------------------------------------------|
+| a worker has a free place                      | it goes to the worker with the most                                |
+| workers are busy                               | it waits; another worker is started, up to `max_workers`           |
+| one is being started                           | it waits `TASK_AFTER_S`, then gets a task of its own               |
+| none may be started (`max_workers`, a failure) | it gets a task of its own at once                                  |
+| nodes cannot reach the relay (`batch_only`)    | it gets a batch task at once                                       |
+| its `until` has passed, or it is `done`        | it is dropped: nobody waits for it                                 |
+| its worker refuses it                          | its reader is told why                                             |
+| its worker is lost before it began             | it is offered again                                                |
+| its dispatcher is lost before it began         | it is offered again by the successor                               |
 
-A lease at the key-value server makes it single; mailboxes are in the database, so that a successor takes them over.
+An offer that is made again says so: then a worker asks the model only when the relay gave it the job, so that no answer
+is generated twice. A lease at the key-value server makes the dispatcher single; mailboxes are in the database, so that
+a successor takes them over.
 """
 
 from __future__ import annotations
@@ -17,27 +22,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
 
-from hpc_worker.bodies import BodyError, Offer, load_offer
-from routing.backends.hpc.control import ControlError, ControlPlane, JobHandle, JobMode, JobState, WorkerJob
-from routing.backends.hpc.desk import LEASE_S, Desk, Status, offer_message, unix_now
+from django.db import Error as DatabaseError
+
+from hpc_worker.bodies import BodyError, load_offer
+from routing.backends.hpc.control import ControlPlane, JobMode
+from routing.backends.hpc.desk import LEASE_S, Desk, JobNote, Status, Taken, unix_now
 from routing.backends.hpc.directory import Campus
-from routing.backends.hpc.mailbox import MailboxLine, mailbox_close, mailbox_open, mailboxes_close, mailboxes_take_over
-from stream_site.database import in_database
+from routing.backends.hpc.fins import refused_words
+from routing.backends.hpc.jobs import Job, Jobs, Seat
+from routing.backends.hpc.mailbox import MailboxLine
+from routing.backends.hpc.tasks import Tasks
+from routing.backends.hpc.workers import Workers
 from stream_site.errors import UpstreamError
 
 TICK_S = 0.25
 LOOK_S = 1.0
 TASK_AFTER_S = 5.0
-RELAY_S = 10.0
-RETRY_FIRST_S, RETRY_MOST_S = 2.0, 60.0
-_OVER = (JobState.ENDED, JobState.FAILED)
-_STEP = {JobState.SUBMITTED: "a worker was asked for", JobState.QUEUED: "a worker waits for a node"}
+RECALL_S = 10.0
 
 log = logging.getLogger("stream.hpc")
 
@@ -53,14 +56,7 @@ class Dispatcher:
         self._campus = campus
         self._desk = desk
         self._control = control
-        self._lines: list[MailboxLine] = []
-        self._waiting: OrderedDict[bytes, tuple[Offer, float, float]] = OrderedDict()  # cid -> offer, until, since
-        self._begun: set[bytes] = set()
-        self._tasks: dict[bytes, JobHandle] = {}
-        self._states: dict[MailboxLine, JobState] = {}
-        self._why = ""
-        self._retry_at, self._retry_s = 0.0, RETRY_FIRST_S
-        self._looked_at = self._renewed_at = 0.0
+        self._session: Session | None = None
 
     async def run(self) -> None:
         """Hold the lease and serve, again after it was lost."""
@@ -69,197 +65,182 @@ class Dispatcher:
             log.info("%s: this dispatcher has the lease", self._campus.name)
             try:
                 async with asyncio.TaskGroup() as group:
-                    await self._take_over(group)
-                    try:
-                        await self._serve(group, token)
-                    finally:
-                        for line in self._lines:
-                            line.stop()
+                    group.create_task(self._hold(token), name="lease")
+                    self._session = Session(Seat(self._campus, self._desk, self._control, group))
+                    await self._session.serve()
             except* LeaseLost:
                 log.warning("%s: the lease was lost; waiting for another", self._campus.name)
+            except* DatabaseError as errors:
+                log.warning("%s: the database does not answer: %s", self._campus.name, errors.exceptions[0])
+                await asyncio.sleep(1.0)
             finally:
-                self._lines.clear()
+                self._session = None
                 with suppress(UpstreamError):
                     await self._desk.lease_release(self._campus.name, token)
+
+    async def end_workers(self) -> None:
+        """Tell the workers to end: the endpoint was switched off."""
+        if self._session is not None:
+            await self._session.workers.end_all("switched off")
 
     async def _lease(self) -> str:
         while True:
             with suppress(UpstreamError):
                 if token := await self._desk.lease_take(self._campus.name):
-                    self._renewed_at = time.monotonic()
                     return token
             await asyncio.sleep(1.0)
 
-    async def _take_over(self, group: asyncio.TaskGroup) -> None:
-        """Attach to the mailboxes that a predecessor held: their workers go on, but for those of the demonstration."""
-        if self._campus.is_demo:
-            await in_database(mailboxes_close, self._campus)
-        for record in await in_database(mailboxes_take_over, self._campus):
-            self._add(group, MailboxLine(self._campus, record))
-
-    def _add(self, group: asyncio.TaskGroup, line: MailboxLine) -> None:
-        self._lines.append(line)
-        line.start(group)
-
-    async def _serve(self, group: asyncio.TaskGroup, token: str) -> None:
+    async def _hold(self, token: str) -> None:
+        """Renew the lease, whatever the others wait for. Raises `LeaseLost`."""
+        renewed_at = time.monotonic()
         while True:
+            await asyncio.sleep(LEASE_S / 4)
             try:
-                message = await self._desk.take(self._campus.name, TICK_S)
-                if message is not None:
-                    self._read(message)
-                await self._renew(token)
-                await self._look(group)
-                await self._place()
+                if not await self._desk.lease_renew(self._campus.name, token):
+                    raise LeaseLost
+                renewed_at = time.monotonic()
             except UpstreamError as error:
                 log.warning("%s: %s", self._campus.name, error.happened)
-                if time.monotonic() - self._renewed_at > LEASE_S:
+                if time.monotonic() - renewed_at > LEASE_S:
                     raise LeaseLost from error
-                await asyncio.sleep(0.5)
 
-    async def _renew(self, token: str) -> None:
-        now = time.monotonic()
-        if now - self._renewed_at < LEASE_S / 4:
-            return
-        if not await self._desk.lease_renew(self._campus.name, token):
-            raise LeaseLost
-        self._renewed_at = now
+
+class Session:
+    """One dispatcher's time with the lease."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._name = seat.campus.name
+        self._desk = seat.desk
+        self._jobs = Jobs()
+        self._tasks = Tasks(seat, self._jobs)
+        self.workers = Workers(seat)
+        self._looked_at = float("-inf")
+        self._recall_at: float | None = time.monotonic()
+
+    async def serve(self) -> None:
+        """Serve until cancelled. Nothing here waits long: whatever does is a task of its own."""
+        await self.workers.take_over()
+        try:
+            while True:
+                try:
+                    await self._turn()
+                except UpstreamError as error:
+                    log.warning("%s: %s", self._name, error.happened)
+                    self._recall_at = time.monotonic() + RECALL_S  # a message may have been moved and not have come
+                    await asyncio.sleep(0.5)
+        finally:
+            for line in self.workers.lines:
+                line.stop()
+
+    async def _turn(self) -> None:
+        if self._recall_at is not None and time.monotonic() >= self._recall_at:
+            await self._recall()
+        taken = await self._desk.take(self._name, TICK_S)
+        if taken is not None:
+            await self._read(taken)
+        await self._look()
+        await self._hear_refusals()
+        await self._place()
 
     # -- messages
 
-    def _read(self, message: Mapping[str, Any]) -> None:
-        if message["t"] == "offer":
-            self._read_offer(message)
-            return
-        cid = bytes.fromhex(message["cid"])
-        self._waiting.pop(cid, None)
-        if message["t"] == "begun":
-            self._begun.add(cid)
-            return
-        self._begun.discard(cid)
-        self._tasks.pop(cid, None)
-        for line in self._lines:
-            line.forget(cid)
+    async def _recall(self) -> None:
+        """Read what was taken from the inbox and is not known here: a predecessor's, or of a broken connection."""
+        known = self._jobs.texts()
+        for taken in await self._desk.taken(self._name):
+            if taken.text not in known:
+                await self._read(taken, again=True)
+        self._recall_at = None
 
-    def _read_offer(self, message: Mapping[str, Any]) -> None:
+    async def _read(self, taken: Taken, *, again: bool = False) -> None:
+        if taken.message["t"] == "offer":
+            if self._read_offer(taken, again=again):
+                return
+        else:
+            cid = bytes.fromhex(taken.message["cid"])
+            await self._tasks.drop(cid)
+            if taken.message["t"] == "done":
+                self._tasks.forget(cid)
+                for line in self.workers.lines:
+                    line.forget(cid)
+        await self._desk.forget(self._name, taken.text)
+
+    def _read_offer(self, taken: Taken, *, again: bool) -> bool:
+        """Take an offer in; False: it is none, or a repeated one."""
         try:
-            offer = load_offer(message)
-        except BodyError as error:
-            log.warning("%s: an offer could not be read: %s", self._campus.name, error)
-            return
-        placed = offer.cid in self._tasks or any(offer.cid in line.jobs for line in self._lines)
-        if not placed and offer.cid not in self._begun:
-            self._waiting.setdefault(offer.cid, (offer, float(message["until"]), time.monotonic()))
+            job = Job(load_offer(taken.message), taken.text, float(taken.message["until"]))
+        except (BodyError, KeyError, TypeError, ValueError) as error:
+            log.warning("%s: an offer could not be read: %s", self._name, error)
+            return False
+        if again:
+            job.offer_again()
+        return self._jobs.add(job)
 
     # -- workers
 
-    async def _look(self, group: asyncio.TaskGroup) -> None:
+    async def _look(self) -> None:
         """Once a second, and at once while offers wait without any worker: see to the workers."""
-        now = time.monotonic()
-        if now - self._looked_at < LOOK_S and (self._lines or not self._waiting):
+        now, waiting = time.monotonic(), self._jobs.waiting()
+        if now - self._looked_at < LOOK_S and (self.workers.lines or self.workers.is_one_coming or not waiting):
             return
         self._looked_at = now
-        for line in list(self._lines):
-            if line.handle is not None:
-                self._states[line] = await asyncio.to_thread(line.handle.state)
-            line.forget_overdue()
-            if line.ended or self._states.get(line) in _OVER:
-                await self._lost(line)
-        await self._keep_warm(group, now)
-        await self._desk.publish(self._campus.name, self._status())
+        paused = bool(self._seat.campus.paused_words(unix_now()))
+        for cid in await self.workers.look(len(waiting), paused=paused):
+            job = self._jobs.get(cid)
+            if job is not None:
+                job.offer_again()
+        await self._desk.publish(self._name, self._status())
 
-    async def _lost(self, line: MailboxLine) -> None:
-        """Let go of a worker that ended; what it had not begun is placed again."""
-        self._lines.remove(line)
-        line.stop()
-        await in_database(mailbox_close, line.record)
-        state = self._states.pop(line, None)
-        log.info("%s: a worker ended (%s)", self._campus.name, state or "its mailbox was lost")
-        for cid, offer in reversed(line.jobs.items()):
-            if cid not in self._begun:
-                until = unix_now() + offer.deadline_s
-                self._waiting[cid] = (replace(offer, again=True), until, time.monotonic())
-                self._waiting.move_to_end(cid, last=False)
-        if line.alive is None:  # it never came up
-            self._failed_to_start(line.why)
+    async def _hear_refusals(self) -> None:
+        for line in self.workers.lines:
+            while line.refused:
+                cid, code = line.refused.pop(0)
+                line.forget(cid)
+                happened, todo = refused_words(code)
+                log.warning("%s: a worker refused an offer: %s", self._name, code)
+                await self._tell(cid, JobNote(JobMode.RESIDENT, line.record.job_id, error=happened, todo=todo))
 
-    def _failed_to_start(self, why: str) -> None:
-        log.warning("%s: %s Trying again in %.0f s.", self._campus.name, why, self._retry_s)
-        self._why = why
-        self._retry_at = time.monotonic() + self._retry_s
-        self._retry_s = min(RETRY_MOST_S, self._retry_s * 2)
-
-    async def _keep_warm(self, group: asyncio.TaskGroup, now: float) -> None:
-        campus = self._campus
-        ready = [line for line in self._lines if line.is_ready]
-        if ready:
-            self._why, self._retry_s = "", RETRY_FIRST_S
-        coming = any(line.is_coming for line in self._lines)
-        busy = bool(self._waiting) and not any(line.free for line in ready)
-        wanted = len(self._lines) < campus.min_workers or busy
-        if wanted and not coming and len(self._lines) < campus.max_workers and now >= self._retry_at:
-            await self._start_worker(group)
-        for line in ready:
-            idle = not line.jobs and now - line.idle_since >= campus.idle_s
-            if idle and line.handle is not None and len(self._lines) > campus.min_workers:
-                log.info("%s: a worker was idle for %d s and is ended", campus.name, campus.idle_s)
-                await asyncio.to_thread(line.handle.cancel)
-                return
-
-    async def _start_worker(self, group: asyncio.TaskGroup) -> None:
-        line = MailboxLine(self._campus, await in_database(mailbox_open, self._campus))
-        self._add(group, line)
-        if not await line.attached(RELAY_S):
-            await self._drop(line, "The relay to the campus cannot be reached, so no worker was started.")
-            return
-        try:
-            line.handle = await asyncio.to_thread(self._control.start, WorkerJob(JobMode.RESIDENT, line.arguments))
-        except ControlError as error:
-            await self._drop(line, f"{error.happened} {error.todo}")
-            return
-        log.info("%s: a worker was asked for: %s", self._campus.name, line.handle.id)
-
-    async def _drop(self, line: MailboxLine, why: str) -> None:
-        line.stop()
-        self._lines.remove(line)
-        await in_database(mailbox_close, line.record)
-        self._failed_to_start(why)
+    async def _tell(self, cid: bytes, note: JobNote) -> None:
+        """Tell a job's reader that it will not be answered."""
+        await self._tasks.note(cid, note)
+        await self._tasks.drop(cid)
 
     # -- placing
 
     async def _place(self) -> None:
-        now = time.monotonic()
-        for cid, (offer, until, since) in list(self._waiting.items()):
-            line = max(self._lines, key=lambda known: known.free, default=None)
-            if unix_now() >= until:
-                del self._waiting[cid]
-            elif line is not None and line.free:
-                del self._waiting[cid]
-                await line.send(offer)
-            elif not any(known.is_ready for known in self._lines) and now - since >= TASK_AFTER_S:
-                await self._start_task(offer)
+        campus, now = self._seat.campus, time.monotonic()
+        for job in self._jobs.waiting():
+            if unix_now() >= job.until:
+                await self._tasks.drop(job.offer.cid)
+            elif words := campus.paused_words(unix_now()):
+                await self._tell(job.offer.cid, JobNote(error=words, todo="Try again later, or pick another tier."))
+            elif (line := self.workers.freest()) is not None and not campus.batch_only:
+                await self._send(line, job)
+            elif self._tasks.has_room and now >= job.retry_at and self._wants_task(job, now):
+                self._tasks.start(job)
 
-    async def _start_task(self, offer: Offer) -> None:
-        """Answer one offer with a task of its own, as no resident worker is up."""
-        arguments = {name: value for name, value in offer_message(offer, 0).items() if name not in ("t", "until")}
-        try:
-            handle = await asyncio.to_thread(self._control.start, WorkerJob(JobMode.TASK, arguments))
-        except ControlError as error:
-            self._why = f"{error.happened} {error.todo}"
-            return
-        log.info("%s: a question got a task of its own: %s", self._campus.name, handle.id)
-        del self._waiting[offer.cid]
-        self._tasks[offer.cid] = handle
+    def _wants_task(self, job: Job, now: float) -> bool:
+        if self._seat.campus.batch_only:
+            return True
+        workers = self.workers
+        if workers.ready:
+            return False
+        return now - job.since >= TASK_AFTER_S or not (workers.is_one_coming or workers.may_start)
+
+    async def _send(self, line: MailboxLine, job: Job) -> None:
+        job.given = True
+        await line.send(job.offer)
+        named = line.record.job_id or f"mailbox {line.record.pk}"
+        await self._desk.note(self._name, job.offer.cid, JobNote(JobMode.RESIDENT, named))
 
     def _status(self) -> Status:
-        ready = [line for line in self._lines if line.is_ready]
-        coming = [line for line in self._lines if line.is_coming]
-        step = _STEP.get(self._states.get(coming[0], JobState.RUNNING), "a worker is starting") if coming else ""
-        where = f" ({self._control.name})" if step and self._campus.is_demo else ""
+        ready, waiting = self.workers.ready, self._jobs.waiting()
         return Status(
             ready=len(ready),
-            starting=len(coming),
+            starting=int(self.workers.is_one_coming),
             free=sum(line.free for line in ready),
-            waiting=len(self._waiting),
-            step=step + where,
-            why=self._why,
+            waiting=len(waiting),
+            step=self.workers.step,
+            why=self.workers.why or self._tasks.why,
         )

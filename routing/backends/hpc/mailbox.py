@@ -16,9 +16,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from hpc_worker import crypto
-from hpc_worker.bodies import Alive, BodyError, Offer
+from hpc_worker.bodies import Alive, BodyError, Offer, dump_cancel
 from hpc_worker.crypto import Opened
-from hpc_worker.wire import FrameType
+from hpc_worker.wire import FrameType, Kind
 from relay import rendezvous
 from relay.client import Consumer
 from relay.subscription import Handlers, Subscription, Timers
@@ -33,7 +33,6 @@ from stream_site.database import in_database
 EPOCH_BITS = 20
 MAX_EPOCH = (1 << 32 - EPOCH_BITS) - 2
 START_S = 900.0  # a batch system may keep a worker waiting
-OVERDUE_S = 30.0
 TAKEOVER_S = 60.0
 TAKEOVER_SPEAK_S = 15.0  # a worker that is still there speaks every 10 s
 
@@ -68,7 +67,13 @@ def mailboxes_close(campus: Campus) -> None:
 
 
 def mailbox_close(record: HpcMailbox) -> None:
-    HpcMailbox.objects.filter(pk=record.pk).update(closed=timezone.now())
+    """Note that nobody is at a mailbox any more; not when another dispatcher has taken it over."""
+    HpcMailbox.objects.filter(pk=record.pk, epoch=record.epoch).update(closed=timezone.now())
+
+
+def mailbox_job(record: HpcMailbox, job_id: str) -> None:
+    """Remember the control plane's name for the worker at a mailbox."""
+    HpcMailbox.objects.filter(pk=record.pk).update(job_id=job_id[:100])
 
 
 def _mailbox_stored(record: HpcMailbox, seq: int) -> None:
@@ -76,16 +81,21 @@ def _mailbox_stored(record: HpcMailbox, seq: int) -> None:
 
 
 class MailboxLine:
-    """One resident worker. `jobs`: what was offered to it and has not ended, by cid."""
+    """One resident worker. `jobs`: when what was offered to it, and has not ended, is given up, by cid.
+
+    `refused` collects (cid, code) of offers that it will not answer, for the dispatcher to take.
+    """
 
     def __init__(self, campus: Campus, record: HpcMailbox, handle: JobHandle | None = None) -> None:
         self.record = record
         self.handle = handle
         self.alive: Alive | None = None
-        self.jobs: dict[bytes, Offer] = {}
-        self._overdue: dict[bytes, float] = {}
+        self.jobs: dict[bytes, float] = {}
+        self.refused: list[tuple[bytes, str]] = []
         self.idle_since = time.monotonic()
         self.ended = False
+        self.told_to_end_at: float | None = None
+        self.lost_words = ""  # what the control plane says of its end
         self._places = 0
         self._made = time.monotonic()
         self._task: asyncio.Task[None] | None = None
@@ -111,11 +121,12 @@ class MailboxLine:
     @property
     def why(self) -> str:
         """Why it never came up, as far as the channel knows."""
-        return fault_words(self._seal.fault) or "A campus worker ended before it was ready."
+        return fault_words(self._seal.fault) or self.lost_words or "A campus worker ended before it was ready."
 
     @property
     def is_ready(self) -> bool:
-        return not self.ended and self._seal.is_ready and self.alive is not None and self.alive.state == "ready"
+        well = not self.ended and self.told_to_end_at is None
+        return well and self._seal.is_ready and self.alive is not None and self.alive.state == "ready"
 
     @property
     def next_sequence(self) -> int:
@@ -166,21 +177,28 @@ class MailboxLine:
 
     async def send(self, offer: Offer) -> None:
         """Offer a job to the worker."""
-        self.jobs[offer.cid] = offer
-        self._overdue[offer.cid] = time.monotonic() + offer.deadline_s + OVERDUE_S
+        self.jobs[offer.cid] = time.monotonic() + offer.deadline_s
         for kind, body in offer.dump():
             await self._consumer.send_ctrl(self._seal.seal(kind, body))
 
+    async def tell_to_end(self, reason: str) -> bool:
+        """Tell the worker to take nothing new, to end its answers and itself. False: it has not come up yet."""
+        if self.ended or not self._seal.is_ready:
+            return False
+        if self.told_to_end_at is None:
+            self.told_to_end_at = time.monotonic()
+            await self._consumer.send_ctrl(self._seal.seal(Kind.CANCEL, dump_cancel(reason)))
+        return True
+
     def forget(self, cid: bytes) -> None:
         """Note that a job has ended."""
-        self._overdue.pop(cid, None)
         if self.jobs.pop(cid, None) is not None and not self.jobs:
             self.idle_since = time.monotonic()
 
-    def forget_overdue(self) -> None:
-        """Forget jobs that nobody said the end of: the process that asked was killed, and a worker keeps deadlines."""
+    def forget_old(self) -> None:
+        """Note that jobs are over whose reader died: nobody says so, but their time is up."""
         now = time.monotonic()
-        for cid in [cid for cid, at in self._overdue.items() if now >= at]:
+        for cid in [cid for cid, until in self.jobs.items() if until <= now]:
             self.forget(cid)
 
     async def _store(self, items: Sequence[Opened | None]) -> None:
@@ -192,6 +210,8 @@ class MailboxLine:
             if frame.type is FrameType.ALIVE:
                 self.alive = Alive.load(frame.body)
                 self._places = max(self._places, self.alive.capacity or 0)
+                if self.alive.refused:
+                    self.refused.append((bytes.fromhex(self.alive.refused), self.alive.reason))
         await in_database(_mailbox_stored, self.record, frames[-1].seq)
         if first:
             await in_database(directory.note_key_used, self._seal.kid)

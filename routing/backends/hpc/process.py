@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
-from typing import Any
+from threading import Lock
+from typing import IO, Any
 
 from routing.backends.hpc.control import ControlError, ControlHealth, JobMode, JobState, WorkerJob
 from routing.backends.hpc.directory import Campus
@@ -20,8 +22,9 @@ STOP_S = 1.0  # what it was to answer is gone with its dispatcher
 class ProcessJob:
     """One child process. Its keys went through a pipe: they are in no argument, no environment and no file."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], out: IO[bytes]) -> None:
         self._process = process
+        self._out = out  # a file: a pipe that nobody reads would stop a worker that returns much
 
     @property
     def id(self) -> str:
@@ -39,10 +42,13 @@ class ProcessJob:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"the worker still runs after {timeout_s:g} s") from None
-        out = self._process.stdout.read() if self._process.stdout else b""
         if code:
-            raise ControlError(f"A worker of the demo campus ended by itself with exit code {code}.")
-        return json.loads(out) if out.strip() else None
+            raise ControlError(
+                f"A worker of the demo campus ended by itself with exit code {code}.",
+                todo="Try again, or pick another tier. The log of the dispatcher has what the worker said.",
+            )
+        self._out.seek(0)
+        return json.loads(self._out.read() or b"null")
 
     def cancel(self) -> None:
         """Ask it to drain: it lets running answers end first."""
@@ -57,9 +63,9 @@ class ProcessJob:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                pipe.close()
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._out.close()
 
 
 class ProcessControl:
@@ -81,6 +87,7 @@ class ProcessControl:
             "STREAM_DRAIN_S": "5",
         }
         self._jobs: list[ProcessJob] = []
+        self._lock = Lock()  # workers are started from several threads
 
     def start(self, job: WorkerJob) -> ProcessJob:
         """Start a worker. Raises `ControlError`."""
@@ -88,18 +95,21 @@ class ProcessControl:
         if not health.online:
             raise ControlError(health.why, todo=health.todo)
         argv = [sys.executable, "-m", "routing.backends.hpc.process_child"]
-        stdout = subprocess.DEVNULL if job.mode is JobMode.RESIDENT else subprocess.PIPE
-        order = {"mode": job.mode.value, "arguments": dict(job.arguments), "environ": self._environ}
+        arguments = {**job.arguments, **({"batch": True} if job.mode is JobMode.BATCH else {})}
+        order = {"mode": job.mode.value, "arguments": arguments, "environ": self._environ}
+        out = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the job
         try:
-            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=stdout)  # noqa: S603 - our own module
+            process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=out)  # noqa: S603 - our own module
             if process.stdin is not None:
                 process.stdin.write(json.dumps(order).encode() + b"\n")
                 process.stdin.flush()  # and it stays open: its end is what tells the child that we are gone
         except OSError as error:
+            out.close()
             raise ControlError(f"A worker of the demo campus cannot be started: {error.strerror}.") from error
-        self._jobs = [known for known in self._jobs if known.state() is JobState.RUNNING]
-        self._jobs.append(ProcessJob(process))
-        return self._jobs[-1]
+        made = ProcessJob(process, out)
+        with self._lock:  # a job that is over keeps its result until nobody holds its handle
+            self._jobs = [*(known for known in self._jobs if known.state() is JobState.RUNNING), made]
+        return made
 
     def health(self) -> ControlHealth:
         if self._model_url:

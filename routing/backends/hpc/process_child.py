@@ -31,12 +31,15 @@ def main() -> int:
     try:
         settings = config.read({**_tuning(), **order["environ"]})
         if order["mode"] == "resident":
-            return 0 if worker.run(order["arguments"], settings) == "drained" else 1
-        sys.stdout.write(json.dumps(worker.run_task(order["arguments"], settings)))
+            found = worker.run(order["arguments"], settings)
+            lost = found["outcome"] != "drained" and not found["transcripts"]
+        else:
+            found, lost = worker.run_task(order["arguments"], settings), False
+        sys.stdout.write(json.dumps(found))
     except (ConfigError, JobRefused) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    return 0
+    return int(lost)
 
 
 def _tuning() -> dict[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from hpc_worker import crypto, wire
+from hpc_worker.bodies import Record
 from hpc_worker.crypto import Opened, Opener, Scope, Sealer, StreamKeys
 from hpc_worker.keyring import Keyring
+from hpc_worker.transcript import open_transcript, split_transcript
 from hpc_worker.wire import Direction, FrameType, Kind
 
 
@@ -48,6 +50,16 @@ class Unsealer:
             raise
         self._opened += 1
         return opened
+
+    def open_rest(self, transcript: bytes) -> list[Record]:
+        """Return the frames' contents of a transcript. Raises `ValueError` when it is not genuine, or another producer's."""
+        head, _ = split_transcript(transcript)
+        self.open(head)
+        try:
+            return open_transcript(self._ring, self._scope, self._salt_c, transcript)
+        except crypto.CryptoError as error:
+            self.fault = error.reason
+            raise
 
     def seal(self, kind: Kind, body: bytes) -> bytes:
         """Return the next CTRL frame. Call it only when `is_ready`; raises `CryptoError`."""

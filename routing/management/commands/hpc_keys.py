@@ -6,6 +6,7 @@ Secrets are printed by `new`, `rotate` and `print` only, as lines for the worker
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -39,6 +40,7 @@ class Command(BaseCommand):
         new.add_argument("endpoint")
         new.add_argument("--control", choices=[c.value for c in Control], default=Control.GLOBUS.value)
         new.add_argument("--model", default="", help="the name its model server gives the model")
+        new.add_argument("--globus-endpoint", type=UUID, help="the id that `globus-compute-endpoint list` shows there")
         rotate = acts.add_parser("rotate", help="make another key; it is accepted, and used after `activate`")
         rotate.add_argument("endpoint")
         rotate.add_argument("purpose", choices=[p.value for p in Purpose])
@@ -54,7 +56,9 @@ class Command(BaseCommand):
         except StreamError as error:
             raise CommandError(f"{error.happened} {error.todo}") from None
 
-    def do_new(self, *, endpoint: str, control: str, model: str, **options: Any) -> None:
+    def do_new(
+        self, *, endpoint: str, control: str, model: str, globus_endpoint: UUID | None = None, **options: Any
+    ) -> None:
         found = HpcEndpoint.objects.filter(name=endpoint).first()
         if found is None:
             if not model:
@@ -62,8 +66,10 @@ class Command(BaseCommand):
                     f"There is no endpoint {endpoint}. To make it, say which model it runs: --model NAME"
                 )
             found = HpcEndpoint(name=endpoint, label=endpoint, control=control, model=model)
-            found.full_clean()
-            found.save()
+        if globus_endpoint is not None:
+            found.globus_endpoint = globus_endpoint
+        found.full_clean()
+        found.save()
         keys_ensure(endpoint=found)
         self._print(found)
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from hpc_worker.keyring import Keyring
-from routing.backends.hpc.backend import HpcBackend, HpcLimits
+from routing.backends.hpc.backend import HpcBackend
 from routing.backends.hpc.directory import Campus, parse_relays
+from routing.backends.hpc.watch import HpcLimits
 from routing.types import BackendEvent, DataPolicy, Message, ModelCall, ModelSpec, TextDelta, Tier
 from stream_site.errors import StreamError
 from tests.fixtures_upstream import UpstreamControl

@@ -13,7 +13,7 @@ import redis
 
 from hpc_worker.bodies import Fin
 from relay.subscription import Timers
-from routing.backends.hpc import backend as backend_module
+from routing.backends.hpc import watch as watch_module
 from routing.backends.hpc.backend import HpcBackend, request_of
 from routing.backends.hpc.channel import JobChannel, make_offer
 from routing.backends.hpc.desk import Desk, Status, key, unix_now
@@ -160,7 +160,7 @@ async def test_neither_prompt_nor_key_is_anywhere_on_the_way(rig: CampusRig, mak
 
 
 async def test_no_dispatcher_is_said_soon(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "DISPATCHER_WAIT_S", 1.0)
+    monkeypatch.setattr(watch_module, "DISPATCHER_WAIT_S", 1.0)
     backend = make(name="nowhere")
     began = time.monotonic()
     events, error = await collect_until_error(backend.stream(call()))
