@@ -57,11 +57,14 @@ class HpcBackend:
         limits = self._limits
         offer = make_offer(campus, request_of(call), int(limits.total_s))
         timers = Timers(first_frame_s=limits.worker_s + DISPATCHER_WAIT_S, unreachable_s=limits.relay_s)
+        if campus.batch_only:  # nothing may ever come over the relay
+            timers = Timers(first_frame_s=limits.total_s, unreachable_s=limits.total_s)
         channel = JobChannel(campus, offer, timers)
         task = asyncio.create_task(channel.run(), name="campus channel")
         try:
             yield StateNote("submitted")
-            await _attached(channel, task, limits.relay_s)
+            if not campus.batch_only:
+                await _attached(channel, task, limits.relay_s)
             watch = Watch(limits, campus)
             note = watch.look(await self._desk.submit(campus.name, offer, unix_now() + limits.worker_s))
             yield note

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import Any
 from hpc_worker.keyring import Keyring
 from routing.backends.hpc.backend import HpcBackend
 from routing.backends.hpc.directory import Campus, parse_relays
+from routing.backends.hpc.fleet import LOOK_EVERY_S
 from routing.backends.hpc.watch import HpcLimits
 from routing.types import BackendEvent, DataPolicy, Message, ModelCall, ModelSpec, TextDelta, Tier
 from stream_site.errors import StreamError
@@ -36,6 +38,8 @@ class CampusRig:
     upstream: UpstreamControl
     relay_port: int = field(default_factory=free_port)
     keys: dict[str, str] = field(default_factory=dict)
+    others: dict[str, dict[str, str]] = field(default_factory=dict)
+    started: bool = False
 
     @property
     def relays(self) -> str:
@@ -50,21 +54,48 @@ class CampusRig:
         }
         self.site.start_kv()
         self.site.prepare(*people)
-        printed = self.site.manage("hpc_keys", "new", "lab", "--control", "process", "--model", MODEL)
-        pairs = (line.partition("    #")[0].partition("=") for line in printed.splitlines() if "=" in line)
-        self.keys = {name: ring for name, _, ring in pairs}
+        self.keys = self.new_endpoint("lab", MODEL)
         self.start_relay()
         self.start_dispatcher()
 
+    def new_endpoint(self, name: str, model: str) -> dict[str, str]:
+        """Make an endpoint; return its keys as `hpc_keys` prints them."""
+        printed = self.site.manage("hpc_keys", "new", name, "--control", "process", "--model", model)
+        pairs = (line.partition("    #")[0].partition("=") for line in printed.splitlines() if "=" in line)
+        return {name: ring for name, _, ring in pairs}
+
+    def change(self, name: str, **fields: int) -> None:
+        """Change fields of an endpoint, as its admin page does."""
+        with contextlib.closing(sqlite3.connect(self.site.var / "stream.sqlite3", timeout=10)) as db, db:
+            sets = ", ".join(f"{field} = ?" for field in fields)
+            db.execute(f"UPDATE routing_hpcendpoint SET {sets} WHERE name = ?", (*fields.values(), name))
+
+    def add_endpoints(self, **fields: dict[str, int]) -> None:
+        """Make endpoints beside `lab` while everything runs; the relay learns their keys, as relays do, by a restart."""
+        for name, changes in fields.items():
+            self.others[name] = self.new_endpoint(name, f"model-of-{name}")
+            self.change(name, **changes)
+        changed = time.monotonic()
+        self.restart_relay()
+        time.sleep(max(0.0, changed + LOOK_EVERY_S + 0.5 - time.monotonic()))  # a dispatcher may have seen one half made
+        for name in fields:
+            said = f"{name}: this dispatcher has the lease".encode()
+            wait_until(lambda said=said: said in self.site.log_of("campus"), f"a dispatcher for {name}", 20)
+
     def start_relay(self) -> None:
-        env = {name: self.keys[name] for name in ("RELAY_CONSUMER_KEYS", "RELAY_PRODUCER_KEYS")}
+        rings = [self.keys, *self.others.values()]
+        names = ("RELAY_CONSUMER_KEYS", "RELAY_PRODUCER_KEYS")
+        env = {name: ",".join(keys[name] for keys in rings) for name in names}
         argv = (sys.executable, "-m", "relay", "--port", str(self.relay_port))
         self.site.spawn("relay", *argv, RELAY_NAME="relay.test", **env)
         self.wait_for_port(self.relay_port)
 
     def start_dispatcher(self) -> None:
-        self.site.spawn("campus", sys.executable, "manage.py", "hpc_dispatcher")
-        wait_until(lambda: b"has the lease" in self.site.log_of("campus"), "the dispatcher's start", 40)
+        before = self.site.log_of("campus").count(b"lab: this dispatcher has the lease") if self.started else 0
+        self.started = True
+        self.site.spawn("campus", sys.executable, "manage.py", "hpc_dispatcher", STREAM_AWAY_S="6")
+        leases = b"lab: this dispatcher has the lease"
+        wait_until(lambda: self.site.log_of("campus").count(leases) > before, "the dispatcher's start", 40)
 
     def wait_for_port(self, port: int) -> None:
         def listens() -> bool:
@@ -80,6 +111,9 @@ class CampusRig:
         time.sleep(0.3)
         self.start_relay()
 
+    def stop_relay(self) -> None:
+        self.site.kill("relay", signal.SIGKILL)
+
     def workers(self) -> list[int]:
         """Return the process ids of the dispatcher's workers."""
         parent = str(self.site.processes["campus"].pid)
@@ -87,24 +121,25 @@ class CampusRig:
         rows = (line.split() for line in done.stdout.splitlines())
         return [int(pid) for pid, ppid, stat in rows if ppid == parent and not stat.startswith("Z")]
 
-    def campus(self) -> Campus:
-        """Return the endpoint as the platform knows it."""
-        consumer = Keyring.parse(self.keys["RELAY_CONSUMER_KEYS"])
+    def campus(self, name: str = "lab") -> Campus:
+        """Return an endpoint as the platform knows it."""
+        keys = self.others.get(name, self.keys)
+        consumer = Keyring.parse(keys["RELAY_CONSUMER_KEYS"])
         return Campus(
             id=1,
-            name="lab",
+            name=name,
             label="Lab",
             control="process",
             model=MODEL,
             relays=parse_relays(self.relays),
-            content=Keyring.parse(self.keys["STREAM_E2E_KEYS"]),
-            producers=Keyring.parse(self.keys["STREAM_PRODUCER_KEYS"]),
+            content=Keyring.parse(keys["STREAM_E2E_KEYS"]),
+            producers=Keyring.parse(keys["STREAM_PRODUCER_KEYS"]),
             consumer=(consumer.primary, consumer.keys[consumer.primary]),
         )
 
     def backend(self, limits: HpcLimits = QUICK, **changes: Any) -> HpcBackend:
         """Return a backend of this campus, with `changes` to its fields."""
-        campus = replace(self.campus(), **changes)
+        campus = replace(self.campus(changes.get("name", "lab")), **changes)
         return HpcBackend(self.site.env["REDIS_URL"], limits, lambda model: campus, lambda kid: None)
 
 
