@@ -226,7 +226,7 @@ class Session:
         workers = self.workers
         if workers.ready:
             return False
-        return now - job.since >= TASK_AFTER_S or not (workers.is_one_coming or workers.may_start)
+        return now - job.since >= TASK_AFTER_S or workers.is_hopeless
 
     async def _send(self, line: MailboxLine, job: Job) -> None:
         job.given = True

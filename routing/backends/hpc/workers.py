@@ -59,9 +59,10 @@ class Workers:
         return self._starting or any(line.is_coming for line in self.lines)
 
     @property
-    def may_start(self) -> bool:
-        """Whether one may be started now. A start that failed a moment ago is not repeated at once."""
-        return len(self.lines) < self._seat.campus.max_workers and time.monotonic() >= self._retry_at
+    def is_hopeless(self) -> bool:
+        """Whether none will come soon: none is allowed, or the last start failed and is not repeated yet."""
+        failed = time.monotonic() < self._retry_at
+        return not self._seat.campus.max_workers or (failed and not self.is_one_coming)
 
     @property
     def step(self) -> str:
@@ -124,7 +125,8 @@ class Workers:
         if ready:
             self.why, self._retry_s = "", RETRY_FIRST_S
         wanted = len(self.lines) < campus.min_workers or (waiting and not any(line.free for line in ready))
-        if wanted and not self.is_one_coming and self.may_start and not campus.batch_only:
+        room = len(self.lines) < campus.max_workers and time.monotonic() >= self._retry_at
+        if wanted and room and not self.is_one_coming and not campus.batch_only:
             self._starting = True
             self._seat.group.create_task(self._start(), name="worker start")
         for line in ready:
