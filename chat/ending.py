@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from chat.models import Turn, TurnEvents, TurnState
 from chat.search import index_ended
-from chat.services import Claim, end_unwritten, stored_text
+from chat.services import Claim, end_unwritten, stored_events, stored_text
+from chat.steps import Step, steps_of_events
 from routing import ledger
 from routing.types import ModelSpec, Outcome, Tier, Usage
 from stream_site.error_shapes import words
@@ -42,6 +43,7 @@ class TurnEnd:
     bills: Sequence[Bill]
     first_text_ms: int | None
     events_end: int
+    steps: Sequence[Step] = ()
 
 
 def turn_finish(*, claim: Claim, end: TurnEnd) -> Turn | None:
@@ -61,6 +63,7 @@ def turn_finish(*, claim: Claim, end: TurnEnd) -> Turn | None:
         turn.tokens_estimated = end.usage.estimated
         turn.cost_micro = sum(book(turn, bill) for bill in end.bills)
         turn.first_text_ms = end.first_text_ms
+        turn.steps = list(end.steps)
         turn.total_ms = int((now - turn.created_at).total_seconds() * 1000)
         turn.events_end = end.events_end
         turn.ended_at, turn.lease_until = now, None
@@ -109,6 +112,9 @@ def turn_abandon(turn: Turn) -> Turn | None:
         if found is None:
             return None
         found.answer, found.reasoning = stored_text(found)
+        events = stored_events(found)
+        found.steps = steps_of_events(events)
+        found.route = next((event["route"] for event in events if event["kind"] == "route"), found.route)
         visible = bool(found.answer or found.reasoning)
         error = StreamBroken(
             "The server that was writing the answer stopped.",

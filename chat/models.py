@@ -76,6 +76,9 @@ class Turn(models.Model):
     )
     total_ms = models.PositiveIntegerField(null=True, blank=True)
 
+    steps = models.JSONField(
+        default=list, blank=True, help_text="What happened when, for `manage.py explain_turn`: see chat.steps."
+    )
     events_end = models.PositiveIntegerField(default=0)
     runner = models.CharField(max_length=64, blank=True, default="")
     fence = models.PositiveIntegerField(default=0)

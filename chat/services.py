@@ -285,13 +285,17 @@ def turn_requeue(turn: Turn) -> bool:
 def stored_text(turn: Turn) -> tuple[str, str]:
     """Return (answer, reasoning) as far as the stored events have them."""
     answer, reasoning = [], []
-    for batch in TurnEvents.objects.filter(turn=turn):
-        for event in batch.events:
-            if event["kind"] == "delta":
-                answer.append(event["text"])
-            elif event["kind"] == "reasoning":
-                reasoning.append(event["text"])
+    for event in stored_events(turn):
+        if event["kind"] == "delta":
+            answer.append(event["text"])
+        elif event["kind"] == "reasoning":
+            reasoning.append(event["text"])
     return "".join(answer), "".join(reasoning)
+
+
+def stored_events(turn: Turn) -> list[dict[str, Any]]:
+    """Return the events of a turn that is not over, as far as they are stored."""
+    return [event for batch in TurnEvents.objects.filter(turn=turn) for event in batch.events]
 
 
 # ── conversations ─────────────────────────────────────────────────────────

@@ -47,8 +47,10 @@ RESULT_LABEL = b"channel/v1 res"
 _STREAM_LABEL = b"channel/v1 keys"
 _AAD_LABEL = b"channel/v1 aad\0"
 _BULK_PAD = 256
-_HEADER = struct.Struct(">BI")
-_PREFIX = struct.Struct(">BH")
+# Bound once, and each once a frame: what a frame costs beyond the cipher is looking things up.
+_header = struct.Struct(">BI").pack
+_nonce = struct.Struct(">8sI").pack
+_prefix, _read_prefix = struct.Struct(">BH").pack, struct.Struct(">BH").unpack_from
 _new_tuple = tuple.__new__
 _ZEROS = tuple(bytes(n) for n in range(PAD_BYTES))
 # (type, kind) -> the pair as enums; looking up both at once is what a frame costs beyond the cipher
@@ -171,11 +173,10 @@ class Sealer:
         if seq > MAX_SEQ:
             raise CryptoError("sequence_exhausted")
         self.next_seq = seq + 1
-        head = _HEADER.pack(frame_type, seq)
-        plain = _PREFIX.pack(kind, size) + body + _ZEROS[-(size + 3) % PAD_BYTES]
+        head = _header(frame_type, seq)
+        plain = _prefix(kind, size) + body + _ZEROS[-(size + 3) % PAD_BYTES]
         # a sequence number has 32 bits, so it meets only the last four bytes of the iv
-        nonce = self._iv_high + (self._iv_low ^ seq).to_bytes(4, "big")
-        return head + self._encrypt(nonce, plain, self._aad + head)
+        return head + self._encrypt(_nonce(self._iv_high, self._iv_low ^ seq), plain, self._aad + head)
 
 
 class Opener:
@@ -197,12 +198,11 @@ class Opener:
         frame_type, seq = peek(frame)
         if not seq:
             raise CryptoError("not_sealed")
-        nonce = self._iv_high + (self._iv_low ^ seq).to_bytes(4, "big")
         try:
-            plain = self._decrypt(nonce, frame[5:], self._aad + frame[:5])
+            plain = self._decrypt(_nonce(self._iv_high, self._iv_low ^ seq), frame[5:], self._aad + frame[:5])
         except InvalidTag as error:
             raise CryptoError("forged") from error
-        kind, size = _PREFIX.unpack_from(plain)
+        kind, size = _read_prefix(plain)
         end = 3 + size
         padding = len(plain) - end
         if not 0 <= padding < PAD_BYTES or plain[end:] != _ZEROS[padding]:

@@ -34,6 +34,7 @@ MAX_BODY_BYTES = (MAX_FRAME_BYTES - HEADER_BYTES - TAG_BYTES) // PAD_BYTES * PAD
 MAX_ATTEMPT = 2**16 - 1
 KID = re.compile(r"[a-z0-9-]{1,16}\Z")
 _HEADER = struct.Struct(">BI")
+_read_header = _HEADER.unpack_from
 
 
 class FrameType(IntEnum):
@@ -169,21 +170,30 @@ _SEALED_TYPES = frozenset({2, 3, 4, 0x11})
 def peek(frame: bytes) -> tuple[int, int]:
     """Return (type, sequence) of a frame that has the outer shape of one. Needs no key. Raises `WireError`."""
     size = len(frame)
+    if MIN_SEALED_BYTES <= size <= MAX_FRAME_BYTES:
+        found: tuple[int, int] = _read_header(frame)
+        kind, seq = found
+        if kind in _SEALED_TYPES and 1 <= seq <= MAX_SEQ and not (size - MIN_SEALED_BYTES) % PAD_BYTES:
+            return found
+    return _peek_rare(frame)
+
+
+def _peek_rare(frame: bytes) -> tuple[int, int]:
+    """Do what `peek` does for HEAD and for what is wrong."""
+    size = len(frame)
     if size > MAX_FRAME_BYTES:
         raise WireError("frame_size", Close.FRAME_SIZE)
     if size < HEADER_BYTES:
         raise WireError("frame_shape")
-    kind, seq = _HEADER.unpack_from(frame)
+    kind, seq = _read_header(frame)
     if kind in _SEALED_TYPES:
-        if size < MIN_SEALED_BYTES or (size - MIN_SEALED_BYTES) % PAD_BYTES:
-            raise WireError("frame_shape")
-        if not 1 <= seq <= MAX_SEQ:
-            raise WireError("frame_seq")
-    elif kind == FrameType.HEAD:
-        if seq:
-            raise WireError("frame_seq")
-    else:
+        raise WireError(
+            "frame_seq" if size >= MIN_SEALED_BYTES and not (size - MIN_SEALED_BYTES) % PAD_BYTES else "frame_shape"
+        )
+    if kind != FrameType.HEAD:
         raise WireError("frame_type")
+    if seq:
+        raise WireError("frame_seq")
     return kind, seq
 
 

@@ -162,6 +162,16 @@ class RelayWebSocket(WebSocketsSansIOProtocol):
         limit = self.config.ws_max_size
         while size - at >= 6:
             first, second = buffer[at], buffer[at + 1]
+            if first == 0x82 and 0x80 <= second < 0xFE and self._parts is None:  # nearly all that comes
+                start, end = at + 6, at + second - 0x7A
+                if end > size:
+                    break
+                message = apply_mask(buffer[start:end], buffer[at + 2 : start])
+                at = end
+                if on_message is not None and not on_message(message, False):
+                    self._rest = buffer[at:]
+                    return False
+                continue
             length, start = second & 127, at + 6
             if length == 126:
                 if size - at < 8:

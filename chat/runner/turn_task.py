@@ -19,6 +19,7 @@ from chat.models import Turn
 from chat.runner.eventlog import Event, EventLog
 from chat.runner.money import LedgerPurse
 from chat.selectors import answer_request, done_event
+from chat.steps import Steps
 from routing.engine import Answering, Attempt, AttemptStarted, Ended, Engine, EngineEvent, FellBack, Routed
 from routing.types import Outcome, ReasoningDelta, StateNote, TextDelta, Usage
 from stream_site.database import in_database
@@ -46,6 +47,7 @@ class TurnTask:
         self.route: dict[str, Any] | None = None
         self.answering: Answering | None = None
         self.first_text_ms: int | None = None
+        self.steps = Steps(claim.turn.created_at)
         self.unpublished: list[Event] = []
         self.unstored: list[Event] = []
         self.news = asyncio.Event()
@@ -101,6 +103,7 @@ class TurnTask:
         return Ended(Outcome.INTERRUPTED if self._visible else Outcome.FAILED, error=error)
 
     async def _consume(self) -> Ended:
+        self.steps.add("taken")
         request = await in_database(answer_request, self.claim.turn)
         if request.ask.partial:
             self.answer.append(request.ask.partial)
@@ -114,6 +117,7 @@ class TurnTask:
         raise StreamBroken("The answer ended without an end.")
 
     def _take(self, event: EngineEvent) -> None:
+        self.steps.take(event)
         match event:
             case TextDelta(text):
                 self._first_text()
@@ -215,6 +219,8 @@ class TurnTask:
     def _turn_end(self, ended: Ended) -> ending.TurnEnd:
         attempts = self.answering.attempts if self.answering else []
         last = attempts[-1] if attempts else None
+        usage = last.billable() if last else Usage()
+        self.steps.end(ended, usage)
         return ending.TurnEnd(
             outcome=ended.outcome,
             answer="".join(self.answer),
@@ -222,10 +228,11 @@ class TurnTask:
             error=words(ended.error).as_dict() if ended.error else None,
             route=self.route,
             model=last.model if last else None,
-            usage=last.billable() if last else Usage(),
+            usage=usage,
             bills=[bill(attempt) for attempt in attempts],
             first_text_ms=self.first_text_ms,
             events_end=self.events.last_seq + 1,
+            steps=self.steps.all,
         )
 
 

@@ -77,7 +77,8 @@ class CampusRig:
             self.change(name, **changes)
         changed = time.monotonic()
         self.restart_relay()
-        time.sleep(max(0.0, changed + LOOK_EVERY_S + 0.5 - time.monotonic()))  # a dispatcher may have seen one half made
+        seen_s = changed + LOOK_EVERY_S + 0.5 - time.monotonic()
+        time.sleep(max(0.0, seen_s))  # a dispatcher may have seen one half made
         for name in fields:
             said = f"{name}: this dispatcher has the lease".encode()
             wait_until(lambda said=said: said in self.site.log_of("campus"), f"a dispatcher for {name}", 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import httpx
@@ -32,6 +33,18 @@ def test_a_page_asks_the_campus_and_gets_the_answer(rig: CampusRig, alice_http: 
     row = rig.site.turn(turn)
     assert (row["answer"], row["tier"], row["cost_micro"]) == ("from the campus", "hpc", 0)
     assert (row["tokens_in"], row["tokens_out"]) == (7, 3)
+    trace = rig.site.manage("explain_turn", turn)
+    parts = (
+        "routed to hpc",
+        "attempt 1: hpc",
+        "  submitted",
+        "  queued",
+        "  first text",
+        "  by campus: endpoint lab, mode resident",
+    )
+    places = [trace.index(part) for part in parts]
+    assert places == sorted(places)
+    assert re.search(r"job process \d+, relay relay.test, relay frames [1-9]\d*, relay bytes [1-9]\d{2,}", trace)
 
 
 def test_a_relay_that_restarts_is_not_seen_on_the_page(rig: CampusRig, alice_http: httpx.Client) -> None:

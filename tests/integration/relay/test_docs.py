@@ -45,7 +45,8 @@ def test_the_printed_producer_and_consumer_talk_over_a_relay() -> None:
         assert errors == ""
         *readings, fin, outcome = out.splitlines()
         assert readings == ["1 TEXT 21.4 C", "2 TEXT 21.6 C", "3 TEXT 21.5 C"]
-        assert fin.startswith("4 FIN {") and '"finish":"stop"' in fin
+        assert fin.startswith("4 FIN {")
+        assert '"finish":"stop"' in fin
         assert outcome == "complete"
     finally:
         relay.kill()

@@ -287,6 +287,27 @@ def test_memory_of_all_rings_is_bounded_and_producers_go_on_when_it_is_free() ->
     assert not [p for p in held if p in bench.held]
 
 
+def test_channels_are_limited_in_all() -> None:
+    bench = Bench(Limits(channels=2))
+    codes = [bench.code(bench.consumer(bytes([n] * 16))) for n in range(3)]
+    assert codes == [None, None, Close.LIMIT]
+    assert bench.code(bench.consumer(bytes([1] * 16))) is None  # one that exists may be taken over
+
+
+def test_tombstones_are_bounded_in_number_and_time() -> None:
+    bench = Bench(Limits(tombstones=2, tombstone_s=600))
+    for n in (1, 2, 3):
+        bench.consumer(bytes([n] * 16), last=1, fin=True)
+        bench.tick(100)
+    assert bench.hub.registry.tombstones == 2
+    codes = [bench.code(bench.consumer(bytes([n] * 16))) for n in (1, 2, 3)]
+    assert codes == [None, Close.FINISHED, Close.FINISHED]
+    bench.tick(450)  # 650 s after the second, 550 s after the third
+    assert bench.hub.registry.tombstones == 1
+    bench.tick(100)
+    assert bench.hub.registry.tombstones == 0
+
+
 def test_channels_are_limited_by_key_and_by_waiting() -> None:
     bench = Bench(Limits(channels_per_kid=3, waiting_per_kid=2))
     assert bench.code(bench.consumer(bytes([1] * 16))) is None

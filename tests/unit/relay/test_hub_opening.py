@@ -51,6 +51,24 @@ def test_a_nonce_is_for_its_connection_and_once() -> None:
     assert bench.code(first) == Close.MALFORMED
 
 
+def test_a_nonce_that_parked_a_socket_does_not_open_it() -> None:
+    bench = Bench()
+    bench.consumer()
+    conn = bench.connect()
+    nonce = bench.nonce(conn)
+    bench.text(conn, sign(PRODUCER[1], nonce, NAME, h.Park(PRODUCER[0])))
+    bench.text(conn, sign(PRODUCER[1], nonce, NAME, h.ProducerOpen(PRODUCER[0], CID, 1, bytes(16))))
+    assert bench.code(conn) == Close.DENIED
+
+
+def test_a_mac_under_the_key_that_stands_for_no_key_is_denied() -> None:
+    bench = Bench()
+    conn = bench.connect()
+    message = h.ConsumerOpen("nobody", CID, 0, False)
+    bench.text(conn, sign(bytes(32), bench.nonce(conn), NAME, message))
+    assert bench.code(conn) == Close.DENIED
+
+
 def test_another_relays_challenge_is_of_no_use() -> None:
     bench = Bench()
     conn = bench.connect()
@@ -67,6 +85,14 @@ def test_five_failures_block_the_address_for_a_minute_and_no_other() -> None:
     assert bench.code(bench.connect("10.0.0.8")) is None
     bench.tick(61)
     assert bench.code(bench.connect("10.0.0.7")) is None
+
+
+def test_a_failure_that_is_a_minute_old_counts_no_more_although_newer_ones_do() -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.text(bench.connect("10.0.0.7"), "rubbish")
+        bench.tick(14)
+    assert bench.code(bench.connect("10.0.0.7")) is None  # 70 seconds after the first, 14 after the fifth
 
 
 def test_unauthenticated_connections_are_limited_by_address_and_in_all() -> None:
