@@ -15,7 +15,6 @@ from channels.db import database_sync_to_async
 
 from hpc_worker.bodies import Fin
 from relay.subscription import Timers
-from routing.backends.hpc import mailbox
 from routing.backends.hpc.channel import JobChannel, make_offer
 from routing.backends.hpc.directory import Campus, campus_of
 from routing.backends.hpc.mailbox import EPOCH_BITS, MailboxLine, mailbox_close, mailbox_open, mailboxes_take_over
@@ -139,9 +138,8 @@ def test_a_mailbox_of_a_withdrawn_key_or_without_epochs_is_given_up(campus: Camp
 
 
 async def test_the_place_of_a_job_whose_asker_was_killed_becomes_free(
-    campus: Campus, upstream: UpstreamControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    campus: Campus, upstream: UpstreamControl, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(mailbox, "OVERDUE_S", 0.2)
     async with asyncio.TaskGroup() as group:
         line = MailboxLine(campus, await database_sync_to_async(mailbox_open)(campus))
         line.start(group)
@@ -152,10 +150,10 @@ async def test_the_place_of_a_job_whose_asker_was_killed_becomes_free(
             abandoned, asked = (make_offer(campus, b"{}", seconds) for seconds in (1, 60))
             for offer in (abandoned, asked):
                 await line.send(offer)
-            line.forget_overdue()
+            line.forget_old()
             assert set(line.jobs) == {abandoned.cid, asked.cid}
             await asyncio.sleep(1.3)
-            line.forget_overdue()
+            line.forget_old()
             assert set(line.jobs) == {asked.cid}
             line.stop()
         finally:
