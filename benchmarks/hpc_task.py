@@ -39,7 +39,7 @@ from routing.backends.hpc.backend import request_of  # noqa: E402
 from routing.backends.hpc.channel import JobChannel, make_offer  # noqa: E402
 from routing.backends.hpc.control import ControlPlane, JobMode, WorkerJob  # noqa: E402
 from routing.backends.hpc.directory import Campus  # noqa: E402
-from routing.backends.hpc.dispatcher import task_arguments  # noqa: E402
+from routing.backends.hpc.tasks import task_arguments  # noqa: E402
 from routing.backends.openai_compat import OpenAICompatBackend  # noqa: E402
 from routing.types import TextDelta, Tier  # noqa: E402
 from tests.fakes import scripts  # noqa: E402

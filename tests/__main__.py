@@ -1,7 +1,8 @@
 """`python -m tests`: all tests in four runs of pytest. Stops at the first that fails; the last line is pytest's.
 
 Browser tests have a process of their own: Playwright keeps an event loop running in it. So have those with the real
-Globus Compute, whose SDK is led by the environment. Arguments go to every run.
+Globus Compute, whose SDK is led by the environment. The last run, the longest, uses up to four processors.
+Arguments go to every run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tests.chromium import MISSING, find_chromium, in_ci
 from tests.globus_parts import missing_parts
 
 PYTEST = [sys.executable, "-m", "pytest"]
+SIDE_BY_SIDE = ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
 
 
 def main() -> int:
@@ -24,7 +26,7 @@ def main() -> int:
         browser,
         globus,
         ("data on PostgreSQL", [sys.executable, "-m", "tests.with_postgres", *PYTEST, "-m", "data", *arguments]),
-        ("unit and integration on SQLite", [*PYTEST, "-m", "not browser and not globus", *arguments]),
+        ("unit and integration on SQLite", [*PYTEST, *SIDE_BY_SIDE, "-m", "not browser and not globus", *arguments]),
     ]
     for run, missing in ((browser, "" if find_chromium() else MISSING), (globus, missing_parts())):
         if not missing:

@@ -31,7 +31,6 @@ class Encoder:
         options.log_severity_level = _QUIET
         # A waiting thread that spins takes the core from whoever could use it.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.set_denormal_as_zero", "1")
         self._session = ort.InferenceSession(str(folder / "encoder.onnx"), options, providers=["CPUExecutionProvider"])
 
     def pieces(self, text: str) -> list[int]:

@@ -16,6 +16,7 @@ import logging
 import time
 from typing import Any
 
+from hpc_worker.bodies import Offer
 from routing.backends.hpc.control import ControlError, JobHandle, JobMode, JobState, WorkerJob
 from routing.backends.hpc.desk import JobNote, offer_message
 from routing.backends.hpc.fins import outcome_words
@@ -63,10 +64,8 @@ class Tasks:
             task.cancel()
 
     async def _run(self, job: Job) -> None:
-        hidden = ("t", "until", "again")
-        arguments = {name: value for name, value in offer_message(job.offer, 0).items() if name not in hidden}
         try:
-            handle = await asyncio.to_thread(self._seat.control.start, WorkerJob(self._mode, arguments))
+            handle = await asyncio.to_thread(self._seat.control.start, WorkerJob(self._mode, task_arguments(job.offer)))
         except ControlError as error:
             await self._not_started(job, error)
             return
@@ -125,3 +124,8 @@ class Tasks:
             except UpstreamError as error:
                 log.warning("%s: %s", self._seat.campus.name, error.happened)
                 await asyncio.sleep(0.2 * 2**tried)
+
+
+def task_arguments(offer: Offer) -> dict[str, Any]:
+    """Return an offer as the arguments of a task, which always wins its channel before it asks the model."""
+    return {name: value for name, value in offer_message(offer, 0).items() if name not in ("t", "until", "again")}
