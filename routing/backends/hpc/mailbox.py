@@ -35,6 +35,8 @@ MAX_EPOCH = (1 << 32 - EPOCH_BITS) - 2
 START_S = 900.0  # a batch system may keep a worker waiting
 TAKEOVER_S = 60.0
 TAKEOVER_SPEAK_S = 15.0  # a worker that is still there speaks every 10 s
+SILENT_S = 35.0  # one that was silent for so long gets no offers
+DEAD_S = 60.0  # and after so long it is given up
 
 log = logging.getLogger("stream.hpc")
 
@@ -97,6 +99,7 @@ class MailboxLine:
         self.told_to_end_at: float | None = None
         self.lost_words = ""  # what the control plane says of its end
         self._places = 0
+        self._heard = time.monotonic()
         self._made = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         cid, salt_c = bytes.fromhex(record.cid), bytes.fromhex(record.salt_c)
@@ -125,8 +128,13 @@ class MailboxLine:
 
     @property
     def is_ready(self) -> bool:
-        well = not self.ended and self.told_to_end_at is None
+        well = not self.ended and self.told_to_end_at is None and self.silent_s < SILENT_S
         return well and self._seal.is_ready and self.alive is not None and self.alive.state == "ready"
+
+    @property
+    def silent_s(self) -> float:
+        """For how long a worker that was there has said nothing."""
+        return time.monotonic() - self._heard if self.alive is not None else 0.0
 
     @property
     def next_sequence(self) -> int:
@@ -205,6 +213,7 @@ class MailboxLine:
         frames = [item for item in items if item is not None]
         if not frames:
             return
+        self._heard = time.monotonic()
         first = self.alive is None
         for frame in frames:
             if frame.type is FrameType.ALIVE:

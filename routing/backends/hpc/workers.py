@@ -13,6 +13,7 @@ from routing.backends.hpc.control import ControlError, JobMode, JobState, Worker
 from routing.backends.hpc.desk import JobNote
 from routing.backends.hpc.jobs import OVER, RESULT_S, STATE_EVERY_S, Seat
 from routing.backends.hpc.mailbox import (
+    DEAD_S,
     MailboxLine,
     mailbox_close,
     mailbox_job,
@@ -85,6 +86,9 @@ class Workers:
             line.forget_old()
             if line.told_to_end_at is not None and time.monotonic() - line.told_to_end_at >= END_WAIT_S:
                 log.warning("%s: a worker did not end when it was told to", self._seat.campus.name)
+                line.ended = True
+            if line.silent_s >= DEAD_S:
+                log.warning("%s: a worker is silent and given up", self._seat.campus.name)
                 line.ended = True
             if line.ended or self._states.get(line) in OVER:
                 lost += await self._lost(line)

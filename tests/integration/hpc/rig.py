@@ -40,6 +40,7 @@ class CampusRig:
     keys: dict[str, str] = field(default_factory=dict)
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     started: bool = False
+    control: tuple[str, ...] = ("--control", "process")
 
     @property
     def relays(self) -> str:
@@ -60,7 +61,7 @@ class CampusRig:
 
     def new_endpoint(self, name: str, model: str) -> dict[str, str]:
         """Make an endpoint; return its keys as `hpc_keys` prints them."""
-        printed = self.site.manage("hpc_keys", "new", name, "--control", "process", "--model", model)
+        printed = self.site.manage("hpc_keys", "new", name, *self.control, "--model", model)
         pairs = (line.partition("    #")[0].partition("=") for line in printed.splitlines() if "=" in line)
         return {name: ring for name, _, ring in pairs}
 

@@ -21,7 +21,7 @@ from routing.backends.hpc.channel import Item, JobChannel, Over, make_offer
 from routing.backends.hpc.directory import Campus
 from routing.backends.hpc.fins import ending_error
 from routing.types import StateNote, TextDelta, ToolDelta
-from stream_site.errors import StreamBroken, UpstreamError
+from stream_site.errors import StreamDamaged, UpstreamError
 from tests.integration.relay.peers import CONSUMER, NAME, PRODUCER, RelayProcess, dial, open_producer
 
 KEY = bytes(range(60, 92))
@@ -131,7 +131,7 @@ async def test_an_altered_frame_damages_and_what_came_before_is_kept(campus: Cam
         got = await items(channel)
         assert got[:-1] == [TextDelta("good ")]
         error = error_of(channel, got[-1], text_seen=True)
-        assert isinstance(error, StreamBroken)
+        assert isinstance(error, StreamDamaged)
         assert "altered" in error.happened
         assert "saved" in error.kept
 

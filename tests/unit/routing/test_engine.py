@@ -11,7 +11,7 @@ import pytest
 from routing.context import Ask
 from routing.engine import Answering, AnswerRequest, AttemptStarted, Ended, Engine, FellBack, Routed
 from routing.types import Complexity, DataPolicy, Finish, Outcome, ReasoningDelta, TextDelta, Tier, Usage
-from stream_site.errors import BudgetError, StreamBroken, UpstreamBusy, UpstreamError, UpstreamTimeout
+from stream_site.errors import BudgetError, StreamBroken, StreamDamaged, UpstreamBusy, UpstreamError, UpstreamTimeout
 from tests.fakes.engine_parts import FixedJudge, ListBackend, OpenPurse, Step, says, status
 
 DOWN = UpstreamError("The connection was refused.")
@@ -73,6 +73,16 @@ async def test_after_visible_text_nothing_restarts_the_partial_stays(first: Step
     assert len(a.attempts) == 1
     assert a.attempts[0].billable().estimated
     assert a.attempts[0].billable().completion > 0
+
+
+@pytest.mark.parametrize("before", [[], [TextDelta("Half an")]])
+async def test_an_altered_answer_ends_as_damaged_and_a_wrong_start_may_fall_back(before: list[Step]) -> None:
+    altered = StreamDamaged("A part was altered.")
+    alone = await events_of(answering({Tier.HPC: [*before, altered]}, tier_choice="hpc"))
+    assert alone[-1] == Ended(Outcome.DAMAGED, error=altered)
+    followed = await events_of(answering({Tier.HPC: [*before, altered], Tier.CLOUD: says("ok")}))
+    assert isinstance(followed[-1], Ended)
+    assert followed[-1].outcome is (Outcome.DAMAGED if before else Outcome.COMPLETE)
 
 
 async def test_a_pinned_tier_fails_instead_of_being_left() -> None:
