@@ -133,6 +133,10 @@ class Workers:
         if wanted and room and not self.is_one_coming and not campus.batch_only:
             self._starting = True
             self._seat.group.create_task(self._start(), name="worker start")
+        if ready and len(self.lines) > campus.max_workers:
+            log.info("%s: %d workers are allowed: one is told to end", campus.name, campus.max_workers)
+            await self._end(min(ready, key=lambda line: len(line.jobs)), "not allowed")
+            return
         for line in ready:
             idle = not line.jobs and time.monotonic() - line.idle_since >= campus.idle_s
             if idle and len(ready) > campus.min_workers:
