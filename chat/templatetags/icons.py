@@ -16,7 +16,7 @@ ICON = '<svg class="{}" aria-hidden="true" focusable="false"><use href="#i-{}"/>
 @register.simple_tag
 def page_scripts() -> list[str]:
     """Return the addresses of the page's scripts: it fetches them all at once, not import by import."""
-    own = (f"chat/js/{path.name}" for path in sorted(SCRIPTS.glob("*.js")))
+    own = (f"chat/js/{path.name}" for path in sorted(SCRIPTS.glob("*.js")) if path.name != "start.js")
     return [static(name) for name in (*own, *VENDOR)]
 
 
