@@ -107,11 +107,11 @@ async def measure(rig: CampusRig, *, quick: bool) -> dict[str, float]:
     try:
         rig.upstream.script(scripts.numbered(3, 1000, prefill_s=PREFILL_S), model=model)
         await first_texts(both, 5)  # starts the worker and every connection
-        through, straight = await first_texts(both, 20 if quick else 200)
+        through, straight = await first_texts(both, 15 if quick else 200)
         rig.upstream.script(scripts.numbered(TOKENS, RATE, prefill_s=PREFILL_S), model=model)
         streamed, served, batch = await whole_answers(both, 1 if quick else 3)
         if quick:
-            rig.upstream.script(scripts.numbered(100, RATE, prefill_s=PREFILL_S), model=model)
+            rig.upstream.script(scripts.numbered(60, RATE, prefill_s=PREFILL_S), model=model)
         gap_straight, gap_through = await gap_p99(direct), await gap_p99(campus)
     finally:
         await campus.close()

@@ -44,7 +44,7 @@ from routing.backends.openai_compat import OpenAICompatBackend  # noqa: E402
 from routing.types import TextDelta, Tier  # noqa: E402
 from tests.fakes import scripts  # noqa: E402
 from tests.fixtures_globus import make_control  # noqa: E402
-from tests.fixtures_upstream import UpstreamControl  # noqa: E402
+from tests.fixtures_upstream import ROOT, UpstreamControl  # noqa: E402
 from tests.globus_parts import missing_parts  # noqa: E402
 from tests.globus_processes import THREADS, EndpointDaemon, GlobusService, ended, leftovers, rabbitmq, service  # noqa: E402
 from tests.integration.globus.campus import write_settings  # noqa: E402
@@ -54,6 +54,18 @@ from tests.integration.relay.peers import CONSUMER, NAME, PRODUCER, RelayProcess
 
 BETWEEN_S = 0.6  # the service takes so many submissions a second and no more
 NO_CONTROL = "00000000-0000-0000-0000-000000000000"
+
+
+class OwnWorker(EndpointDaemon):
+    """Run the worker of this checkout, whatever was installed beside the daemon before."""
+
+    def write(self) -> None:
+        super().write()
+        source = self.folder / "source"
+        source.mkdir()
+        (source / "hpc_worker").symlink_to(ROOT / "hpc_worker")
+        with (self.home / "user_environment.yaml").open("a") as out:
+            out.write(f"PYTHONPATH: {source}\n")
 
 
 @dataclass
@@ -119,7 +131,7 @@ def place(folder: Path) -> Iterator[Place]:
         stack.callback(maker.close)
         function = maker.function_id()
         (folder / "e").mkdir()
-        daemon = EndpointDaemon(folder / "e", stand_in, THREADS, (function,))
+        daemon = OwnWorker(folder / "e", stand_in, THREADS, (function,))
         daemon.start()
         stack.callback(lambda: daemon.process and ended(daemon.process))
         relay = RelayProcess().start()

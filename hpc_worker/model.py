@@ -72,6 +72,8 @@ class ModelServer:
             timeout=httpx.Timeout(CONNECT_TIMEOUT_S, read=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=settings.capacity),
             trust_env=False,  # the server is on this node: no proxy
+            # reading the certificates takes longer than all else that a task does before it asks
+            verify=settings.model_url.startswith("https:"),
         )
 
     async def close(self) -> None:

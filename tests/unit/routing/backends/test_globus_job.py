@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hpc_worker.bodies import load_offer
 from hpc_worker.worker import Mailbox
 from routing.backends.hpc.control import ControlError, JobMode, WorkerJob
 from routing.backends.hpc.globus_job import FUNCTION_NAME, FUNCTION_SOURCE, MAX_ARGUMENTS_BYTES, TASKS_PER_REQUEST, pack
+from routing.backends.hpc.tasks import task_arguments
 
 MAILBOX = {"relay": "wss://relay.example.edu/v1", "kid": "k1", "cid": "ab" * 16, "attempt": 1, "salt_c": "cd" * 32}
 OFFER = {**MAILBOX, "deadline_s": 60, "prompt": "00ff"}
@@ -26,6 +28,11 @@ def test_a_mailbox_and_an_offer_arrive_as_the_worker_reads_them() -> None:
     assert task == {"mode": "task", "arguments": OFFER}
     assert load_offer(task["arguments"]).prompt == b"\x00\xff"
     assert pack(WorkerJob(JobMode.BATCH, OFFER)) == {"mode": "task", "arguments": {**OFFER, "batch": True}}
+
+
+def test_an_offer_that_is_placed_again_may_become_a_task() -> None:
+    offer = replace(load_offer(OFFER), again=True)
+    assert pack(WorkerJob(JobMode.TASK, task_arguments(offer)))["arguments"] == OFFER
 
 
 @pytest.mark.parametrize(
