@@ -149,7 +149,7 @@ def test_a_browser_shows_the_tokens(rig: CampusRig, alice: httpx.Client, chromiu
         page.fill("input[name=username]", "alice")
         page.fill("input[name=password]", PASSWORD)
         page.keyboard.press("Enter")
-        page.wait_for_selector("#ask")
+        page.wait_for_url(f"{rig.site.url}/")  # loaded: its scripts run
         page.fill("#ask", "Count to sixty.")
         page.keyboard.press("Enter")
         answer = page.locator("article.answer .prose").last
