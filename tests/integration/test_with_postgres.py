@@ -48,6 +48,8 @@ def test_ctrl_c_ends_the_command_and_the_server() -> None:
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
+        # what runs the tests in the background may have told its children to ignore Ctrl-C
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     directory = Path(process.stdout.readline().strip().split("host=")[1])
